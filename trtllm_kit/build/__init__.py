@@ -1,0 +1,1 @@
+"""Engines: reads a checkpoint and a plan, makes an engine folder with a manifest."""

@@ -1,0 +1,1 @@
+"""Weights on disk: reads a Hugging Face folder, makes a converted checkpoint with a manifest."""

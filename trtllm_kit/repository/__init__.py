@@ -1,0 +1,1 @@
+"""What Triton reads: reads an engine folder and a plan, makes a model repository with a manifest."""

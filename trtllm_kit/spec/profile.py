@@ -1,0 +1,135 @@
+"""The deploy profile: what the operator asks for. Validators refuse, they never fill in.
+
+A profile is a strict YAML document (``spec.load`` reads it); ``auto`` asks the plan to decide.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from trtllm_kit.units import parse_seconds
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(json_schema_extra={"type": ["number", "string"]})]
+"""A duration such as ``250ms`` or ``2 min``; seconds inside."""
+Port = Annotated[int, Field(ge=1, le=65535)]
+Positive = Annotated[int, Field(ge=1)]
+Auto = Literal["auto"]
+WeightFormat = Literal["bf16", "fp8"]
+KvFormat = Literal["bf16", "fp8"]
+Runtime = Literal["tensorrt_llm", "reference", "simulated"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Quantization(_Strict):
+    """Number formats of the checkpoint."""
+
+    weights: WeightFormat = Field("bf16", description="Format of the linear layers' weights; bf16 passes them through.")
+    kv_cache: KvFormat = Field("bf16", description="Format of the KV cache; fp8 halves its bytes.")
+    exclude: tuple[str, ...] = Field(
+        ("lm_head",), description="Module name patterns that stay in 16 bit; * matches anything."
+    )
+
+
+class Calibration(_Strict):
+    """What static activation scales are measured on."""
+
+    samples: Positive = Field(16, description="Text pieces to run; more is slower and steadier.")
+    tokens_per_sample: Positive = Field(256, description="Tokens in each piece.")
+    text: str | None = Field(None, description="UTF-8 text file of your own domain; the bundled text when absent.")
+
+
+class Parallelism(_Strict):
+    """How the model is split over GPUs; ``auto`` lets the plan choose."""
+
+    tensor: Positive | Auto = Field("auto", description="Ranks that split every matrix.")
+    pipeline: Positive = Field(1, description="Stages that split the layers.")
+    expert: Positive = Field(1, description="Ranks that share out the experts; must divide tensor.")
+
+
+class Limits(_Strict):
+    """What the server accepts at once."""
+
+    max_batch_size: Positive = Field(32, description="Requests in one step. Raising it costs KV cache and logits.")
+    max_num_tokens: Positive = Field(8192, description="Tokens in one step. Raising it costs activation memory.")
+    max_seq_len: Positive = Field(4096, description="Prompt plus answer, tokens. Raising it costs KV cache a sequence.")
+    max_beam_width: Positive = Field(1, description="Beams of a request.")
+
+
+class KvCache(_Strict):
+    """The KV cache of the runtime."""
+
+    free_gpu_memory_fraction: float = Field(
+        0.9, gt=0, lt=1, description="Share of the memory left after weights and buffers that the KV cache takes."
+    )
+    tokens_per_block: Positive = Field(32, description="Tokens in one block; a power of two.")
+    enable_block_reuse: bool = Field(True, description="Keep blocks of equal prefixes.")
+
+
+class Scheduler(_Strict):
+    """How requests are admitted."""
+
+    policy: Literal["guaranteed_no_evict", "max_utilization"] = Field(
+        "guaranteed_no_evict", description="Whether an admitted request can be paused again."
+    )
+    chunked_prefill: bool = Field(True, description="Split prompts longer than max_num_tokens over steps.")
+
+
+class Load(_Strict):
+    """The traffic the deployment must carry."""
+
+    input_tokens: Positive = Field(1024, description="Prompt length to size for, tokens.")
+    output_tokens: Positive = Field(1024, description="Answer length to size for, tokens.")
+    min_concurrency: Positive = Field(1, description="Sequences of that length that must fit the KV cache at once.")
+
+
+class Serve(_Strict):
+    """How the server is reached and how long it may take to start."""
+
+    host: str = Field("127.0.0.1", description="Address to bind; 0.0.0.0 for all.")
+    http_port: Port = 8000
+    grpc_port: Port = 8001
+    metrics_port: Port = 8002
+    start_grace: Seconds = Field(
+        600.0, description="Time from start in which a server that refuses is starting, not dead."
+    )
+    checkpoint_path: str | None = Field(
+        None, description="Where the serving container sees the checkpoint, when not beside the repository."
+    )
+    token_seconds: Seconds = Field(0.02, description="Pace of the simulated runtime: time of one step.")
+
+
+class AlertOverride(_Strict):
+    """Changes one shipped alert; keys left out keep the shipped value."""
+
+    enabled: bool | None = None
+    ok: str | None = Field(None, description="Nagios range of healthy values, e.g. 0.70:0.85 or :10.")
+    severity: Literal["warning", "critical"] | None = None
+    samples: Positive | None = Field(None, description="Consecutive samples outside the range before it counts.")
+
+
+class DeployProfile(_Strict):
+    """One document that says what to run, on what, and how well."""
+
+    schema_version: Literal[1]
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="Lower case, digits, dot, dash, underscore.")
+    summary: str = Field("", description="One line for `trtkit profiles list`.")
+    model_class: str = Field("", description="The models this profile was written for, in words.")
+    hardware: str = Field(description="Name of a hardware profile.")
+    trtllm_version: str = Field(description="TensorRT-LLM release that will serve, e.g. 1.2.1, or main.")
+    toolchain: Literal["llm-api", "mock"] | Auto = Field("auto", description="How the engine is made.")
+    runtime: Runtime = Field("tensorrt_llm", description="What answers behind the tensors.")
+    quantization: Quantization = Quantization()
+    calibration: Calibration = Calibration()
+    parallelism: Parallelism = Parallelism()
+    limits: Limits = Limits()
+    kv_cache: KvCache = KvCache()
+    scheduler: Scheduler = Scheduler()
+    load: Load = Load()
+    serve: Serve = Serve()
+    alerts: dict[str, AlertOverride] = Field({}, description="Changes to the shipped alerts, by name.")
+    environment: dict[str, str] = Field({}, description="Environment variables of the server process.")
