@@ -1,0 +1,52 @@
+# Every target sets up what it needs; VENV and PYTHON can be overridden.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-dev demo test test-slow lint types docs wheel clean
+
+help:  ## List the targets.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(VENV)/.rehearsal  ## Make the virtual environment with everything the rehearsal needs.
+
+setup-dev: $(VENV)/.dev  ## The same, with what the tests and checks need.
+
+demo: $(VENV)/.rehearsal  ## The main job on a real small model with a real Triton server.
+	$(BIN)/trtkit quickstart
+
+test: $(VENV)/.dev  ## All tests but the slow ones and those that need a GPU.
+	$(BIN)/python -m pytest -m "not slow and not gpu" --cov --cov-report=term $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.dev  ## The slow tests.
+	$(BIN)/python -m pytest -m "slow and not gpu" $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev  ## Style, and the contract that imports point one way.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+
+types: $(VENV)/.dev  ## mypy, strict.
+	$(BIN)/mypy
+
+docs: $(VENV)/.dev  ## Write the generated reference pages again.
+	$(BIN)/python docs/generate.py
+
+wheel: $(VENV)/.dev  ## Build the wheel into dist/.
+	$(BIN)/python -m build --wheel --outdir dist
+
+clean:  ## Remove the virtual environment and what was built.
+	rm -rf $(VENV) dist trtkit-quickstart
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.rehearsal: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[rehearsal]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[rehearsal,hub,dev]'
+	@touch $@

@@ -1,0 +1,66 @@
+"""BF16 and e4m3 arithmetic against ml_dtypes, an independent implementation."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from trtllm_kit.dtypes import E4M3_MAX, decode_bf16, decode_e4m3, encode_bf16, encode_e4m3, round_e4m3
+
+FLOATS = hnp.arrays(np.float32, st.integers(1, 64), elements=st.floats(-1e4, 1e4, width=32))
+
+
+@given(FLOATS)
+def test_e4m3_codes_equal_ml_dtypes_after_saturation(values: np.ndarray) -> None:
+    """Nearest-even rounding agrees bit for bit inside the range; outside it saturates."""
+    expected = np.clip(values, -E4M3_MAX, E4M3_MAX).astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+
+    assert np.array_equal(expected, encode_e4m3(values))
+
+
+def test_every_bf16_value_over_448_rounds_as_ml_dtypes_does() -> None:
+    """All 65,536 BF16 patterns, scaled into the range, give the same e4m3 code as the independent cast."""
+    values = decode_bf16(np.arange(1 << 16, dtype=np.uint16))
+    values = values[np.isfinite(values) & (np.abs(values) <= E4M3_MAX)]
+
+    expected = values.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+
+    assert np.array_equal(expected, encode_e4m3(values))
+
+
+def test_all_256_e4m3_codes_decode_as_ml_dtypes_does() -> None:
+    """Both NaN codes and both zeros included."""
+    codes = np.arange(256, dtype=np.uint8)
+
+    expected = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+
+    assert np.array_equal(expected, decode_e4m3(codes), equal_nan=True)
+
+
+@given(FLOATS)
+def test_rounding_to_e4m3_is_idempotent_and_equals_decode_of_encode(values: np.ndarray) -> None:
+    """The fake-quantised value is the value the code stands for."""
+    rounded = round_e4m3(values)
+
+    assert np.array_equal(rounded, round_e4m3(rounded))
+    assert np.array_equal(rounded, decode_e4m3(encode_e4m3(values)))
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 64), elements=st.floats(width=32, allow_nan=False)))
+def test_bf16_bits_equal_ml_dtypes(values: np.ndarray) -> None:
+    """Rounding to BF16 agrees for every finite and infinite float32."""
+    expected = values.astype(ml_dtypes.bfloat16).view(np.uint16)
+
+    assert np.array_equal(expected, encode_bf16(values))
+
+
+def test_nan_stays_nan() -> None:
+    """No format turns NaN into a number."""
+    nan = np.array([np.nan], np.float32)
+
+    assert np.isnan(decode_bf16(encode_bf16(nan)))[0]
+    assert encode_e4m3(nan)[0] == 0x7F
+    assert np.isnan(round_e4m3(nan))[0]

@@ -1,0 +1,156 @@
+"""The command tree and the one place where results become exit codes.
+
+| code | every verb but check-health | check-health |
+|---|---|---|
+| 0 | done | OK |
+| 1 | it ran, and the answer is no | WARNING |
+| 2 | usage error | CRITICAL |
+| 3 | it could not do it | UNKNOWN, also for usage errors and crashes |
+
+An interrupt (Ctrl-C) gives 130 and SIGTERM 143, as shells do.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from trtllm_kit import __version__
+from trtllm_kit.cli import build, check_health, convert, deploy, plan, profiles, quickstart, stop
+from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, hoist_global_flags
+from trtllm_kit.errors import InternalError, KitError, UsageError
+
+WATCHDOG_VERB = "check-health"
+UNKNOWN = 3
+INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: unwinds like Ctrl-C, so that servers are stopped and locks released."""
+
+
+app = typer.Typer(
+    name="trtkit",
+    help="From a Hugging Face checkpoint and a deploy profile to a checked, running TensorRT-LLM server.",
+    epilog="--json, --verbose and --debug may also stand after the verb. Exit codes: docs/reference/exit-codes.md.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(profiles.app, name="profiles")
+app.command("plan")(plan.plan)
+app.command("convert")(convert.convert)
+app.command("build")(build.build)
+app.command("deploy")(deploy.deploy)
+app.command("stop")(stop.stop)
+app.command(WATCHDOG_VERB)(check_health.check_health)
+app.command("quickstart")(quickstart.quickstart)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"trtkit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    *,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show reasons and every step.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    version: Annotated[  # noqa: ARG001  # handled by its callback
+        bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version)
+    ] = False,
+) -> None:
+    """Hold what every verb shares."""
+    context.obj = Session(json=json, verbose=verbose, debug=debug)
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line and exit with the code of the table above."""
+    signal.signal(signal.SIGTERM, _terminate)
+    arguments = hoist_global_flags(sys.argv[1:] if argv is None else argv)
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; return its exit code."""
+    session = Session(json="--json" in arguments, verbose=False, debug="--debug" in arguments)
+    verb = next((word for word in arguments if word not in GLOBAL_FLAGS), "")
+    try:
+        outcome = typer.main.get_command(app).main(arguments, prog_name="trtkit", standalone_mode=False)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of the pipe went away; nothing is left to say
+        return 0
+    except (Exception, KeyboardInterrupt) as error:  # the one boundary that may see anything
+        failure = _as_kit_error(error)
+        if session.debug and isinstance(error, Exception):
+            traceback.print_exception(error)
+        code = _code_of(error, failure)
+        return _unknown(session, failure, error) if verb == WATCHDOG_VERB else _report(session, failure, code)
+    code = outcome if isinstance(outcome, int) else 0
+    if code == INTERRUPTED:
+        session.log(_AGAIN)
+        return UNKNOWN if verb == WATCHDOG_VERB else code
+    return code
+
+
+_AGAIN = "interrupted; run the same command again to go on"
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise Terminated
+
+
+def _as_kit_error(error: BaseException) -> KitError | None:
+    """Give any failure the three-line form; None for an interrupt and for a bare call that only wants help."""
+    if isinstance(error, KitError):
+        return error
+    if isinstance(error, KeyboardInterrupt):
+        return None
+    if isinstance(error, typer.TyperException):
+        return _usage_error(error)
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return InternalError(what, why="this is a fault in trtkit", hint="run again with --debug and report the trace")
+
+
+def _usage_error(error: typer.TyperException) -> UsageError | None:
+    message = str(getattr(error, "message", "") or "").rstrip(".")
+    if not message:
+        return None
+    context = getattr(error, "ctx", None)
+    verb = context.command_path if context is not None else "trtkit"
+    return UsageError(message, why=f"{verb} does not take that", hint=f"{verb} --help")
+
+
+def _code_of(error: BaseException, failure: KitError | None) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+    return failure.exit_code if failure is not None else UsageError.exit_code
+
+
+def _report(session: Session, failure: KitError | None, code: int) -> int:
+    if failure is not None:
+        session.fail(failure)
+    elif code in (INTERRUPTED, TERMINATED):
+        session.log(_AGAIN)
+    return code
+
+
+def _unknown(session: Session, failure: KitError | None, error: BaseException) -> int:
+    """End the watchdog's verb: whatever went wrong, one status line on stdout and UNKNOWN."""
+    text = failure.what if failure is not None else f"the check was ended by {type(error).__name__}"
+    if session.json:
+        session.result({"state": "UNKNOWN", "error": text}, str)
+    else:
+        print(f"TRTKIT UNKNOWN: {' '.join(text.split()).replace('|', '/')}", flush=True)  # noqa: T201
+    if failure is not None:
+        session.log(str(failure))
+    return UNKNOWN

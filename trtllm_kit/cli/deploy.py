@@ -1,0 +1,98 @@
+"""``trtkit deploy``: make the model repository from an engine, and start the server that reads it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trtllm_kit.cli.convert import made_text
+from trtllm_kit.cli.options import DryRunOption, OutOption, ProfileOption
+from trtllm_kit.cli.replan import replan
+from trtllm_kit.cli.session import Session, table
+from trtllm_kit.errors import UsageError
+
+if TYPE_CHECKING:
+    from trtllm_kit.plan.plan import Plan
+    from trtllm_kit.serve.process import Server
+
+EngineArgument = Annotated[Path, typer.Argument(metavar="ENGINE", help="Folder that trtkit build made.")]
+
+
+def deploy(
+    context: typer.Context,
+    engine: EngineArgument,
+    profile: ProfileOption,
+    out: OutOption,
+    *,
+    start: Annotated[bool, typer.Option("--start", help="Start tritonserver on it; Ctrl-C stops it cleanly.")] = False,
+    background: Annotated[
+        bool, typer.Option("--background", help="With --start: leave the server running; trtkit stop ends it.")
+    ] = False,
+    dry_run: DryRunOption = False,
+) -> int:
+    """Write the Triton model repository of a profile for ENGINE; with --start serve it."""
+    if background and not start:
+        raise UsageError("--background without --start", why="there is nothing to leave running", hint="add --start")
+    session: Session = context.obj
+    made = replan(engine, profile)
+    if dry_run:
+        return run_dry(session, made)
+    run_deploy(session, engine, made, out)
+    return run_start(session, made, out, background=background) if start else 0
+
+
+def run_deploy(session: Session, engine: Path, made: Plan, out: Path) -> None:
+    """Write the repository and show what was made."""
+    from trtllm_kit.artifact import append_log
+    from trtllm_kit.repository.compose import deploy as write_repository
+
+    deployment = write_repository(engine, made, out)
+    manifest = deployment.manifest
+    if not deployment.up_to_date:
+        append_log(out, {"verb": "deploy", "digest": manifest.digest})
+    document = {"out": str(out), "up_to_date": deployment.up_to_date, "manifest": manifest.model_dump(mode="json")}
+    session.result(document, lambda: made_text(out, manifest, up_to_date=deployment.up_to_date))
+
+
+def run_dry(session: Session, made: Plan) -> int:
+    """Show every file that would be written, and config.pbtxt whole."""
+    from trtllm_kit.repository.compose import repository_files
+
+    files = repository_files(made)
+    rows = [(name, f"{len(text.encode())} bytes") for name, text in files.items()]
+    shown = [text for name, text in files.items() if name.endswith("config.pbtxt")]
+    session.result({"files": files}, lambda: "\n".join([table(("file", "size"), rows), *shown, "nothing was written"]))
+    return 0
+
+
+def run_start(session: Session, made: Plan, repository: Path, *, background: bool) -> int:
+    """Start the server, wait until it is ready, and stay with it or leave it running."""
+    server = start_server(session, made, repository)
+    with server.keep() if background else server:
+        session.log(f"ready: {server.urls.http} (HTTP), {server.urls.grpc} (gRPC), {server.urls.metrics} (metrics)")
+        if background:
+            session.log(f"running in the background as process {server.pid}; trtkit stop {repository} ends it")
+            return 0
+        session.log("Ctrl-C stops the server")
+        return _stay(session, server)
+
+
+def start_server(session: Session, made: Plan, repository: Path) -> Server:
+    """Start tritonserver on a repository and wait until it is ready; it is stopped again when it is not."""
+    from trtllm_kit.serve.process import start
+
+    return start(repository, made.serve, made.environment, session.progress())
+
+
+def _stay(session: Session, server: Server) -> int:
+    try:
+        while server.running():
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        session.log("stopping the server")
+        return 0
+    server.raise_if_exited()
+    return 0

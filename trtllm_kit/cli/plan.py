@@ -1,0 +1,124 @@
+"""``trtkit plan``: what will be built, why, what it needs, and what speaks against it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from trtllm_kit.cli.options import ModelArgument, ProfileOption, StrictOption
+from trtllm_kit.cli.session import Session, heading, show_findings, table
+from trtllm_kit.findings import errors, warnings
+from trtllm_kit.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trtllm_kit.plan.plan import Plan
+    from trtllm_kit.plan.remedies import Remedy
+
+
+def plan(context: typer.Context, model: ModelArgument, profile: ProfileOption, strict: StrictOption = False) -> int:
+    """Decide what will be built for MODEL under a profile, and say why. Exit 1 when it cannot run or does not fit."""
+    return run_plan(context.obj, model, profile, strict=strict)
+
+
+def run_plan(session: Session, model: str, profile: str, *, strict: bool = False) -> int:
+    """Plan, show the plan with its findings and remedies, return the exit code."""
+    from trtllm_kit.plan.decide import make_plan
+    from trtllm_kit.plan.remedies import nearest_fits
+    from trtllm_kit.spec.load import load_hardware, load_model, load_profile
+
+    loaded = load_profile(profile)
+    hardware = load_hardware(loaded.profile.hardware)
+    spec = load_model(model_folder(session, model))
+    made = make_plan(spec, loaded, hardware)
+    remedies = () if made.memory.fits else nearest_fits(spec, loaded, hardware)
+    refused = bool(errors(made.findings)) or (strict and bool(warnings(made.findings)))
+    document = made.model_dump(mode="json") | {
+        "digest": made.digest,
+        "verdict": "no" if refused else "yes",
+        "remedies": [remedy.model_dump(mode="json") for remedy in remedies],
+    }
+    session.result(document, lambda: plan_text(made, remedies, verbose=session.verbose))
+    return 1 if refused else 0
+
+
+def model_folder(session: Session, model: str) -> Path:
+    """Return the local folder of a model, downloading a hub id."""
+    from trtllm_kit.spec.hub import resolve_model
+
+    return resolve_model(model, session.progress())
+
+
+def plan_text(made: Plan, remedies: tuple[Remedy, ...], *, verbose: bool) -> str:
+    """Lay out a plan for reading."""
+    parts = [
+        _model_line(made),
+        heading("Decisions"),
+        _decisions(made, verbose=verbose),
+        heading("Memory of the fullest GPU"),
+        _memory(made, verbose=verbose),
+        heading("Communication of one prefill"),
+        _communication(made),
+        heading("Findings"),
+        show_findings(made.findings),
+    ]
+    if remedies:
+        rows = [(remedy.change, f"{remedy.sequences} sequences fit", remedy.cost) for remedy in remedies]
+        parts += [heading("Nearest changes that fit (each planned)"), table(("set", "then", "it costs"), rows)]
+    return "\n".join(parts) + f"\nplan {made.digest[:12]}"
+
+
+def _model_line(made: Plan) -> str:
+    from trtllm_kit.spec.model import active_parameters, parameters
+
+    model = made.model
+    total, active = parameters(model), active_parameters(model)
+    active_text = "" if active == total else f" ({format_count(active)} active)"
+    return (
+        f"{model.architecture}: {format_count(total)} parameters{active_text}, {len(model.layers)} layers, "
+        f"on {made.hardware} ({made.gpu}) under profile {made.profile}"
+    )
+
+
+def _decisions(made: Plan, *, verbose: bool) -> str:
+    rows = []
+    for key, decision in made.decisions():
+        value = ", ".join(decision.value) if isinstance(decision.value, tuple) else str(decision.value)
+        rows.append((key, value, decision.source, decision.reason))
+    if not verbose:
+        rows = [row for row in rows if row[2] != "default"]
+    more = "" if verbose else "\n(defaults are not listed: --verbose shows them)"
+    return table(("field", "value", "from", "because"), rows) + more
+
+
+def _memory(made: Plan, *, verbose: bool) -> str:
+    memory = made.memory
+    rows = [(term.name, format_bytes(term.bytes), term.how) for term in memory.terms]
+    rows.append(("KV cache budget", format_bytes(memory.kv_budget_bytes), "what the runtime takes of the rest"))
+    rows.append(("capacity", format_bytes(memory.capacity_bytes), "memory a process can see"))
+    columns = ("term", "bytes", "how") if verbose else ("term", "bytes")
+    listing = table(columns, [row[: len(columns)] for row in rows])
+    return (
+        f"{listing}\n"
+        f"KV cache: {format_bytes(memory.kv_bytes_per_token)} a token, "
+        f"{format_bytes(memory.kv_bytes_per_sequence)} a sequence; "
+        f"{memory.sequences} sequences fit, {memory.min_sequences} asked\n"
+        f"parameters a GPU: {format_count(memory.parameters_even_split)} by even split, "
+        f"{format_count(memory.parameters_held)} held"
+    )
+
+
+def _communication(made: Plan) -> str:
+    traffic = made.communication
+    if not traffic.all_reduces:
+        return "none: one rank holds every layer whole"
+    return (
+        f"{traffic.all_reduces} all-reduces in the blocks, payload {_decimal_bytes(traffic.payload_bytes)}, "
+        f"each GPU sends {_decimal_bytes(traffic.sent_bytes_per_gpu)} (ring)"
+    )
+
+
+def _decimal_bytes(count: int) -> str:
+    return f"{count / 1e12:.3f} TB" if count >= 1e12 else f"{count / 1e9:.2f} GB"

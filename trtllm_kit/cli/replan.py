@@ -1,0 +1,21 @@
+"""Plan again from the model a checkpoint or engine was made of, under the profile given now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trtllm_kit.plan.plan import Plan
+
+
+def replan(folder: Path, profile: str) -> Plan:
+    """Return the plan of ``profile`` for the model recorded in ``folder``; raises ``PlanRefused`` on ERROR findings."""
+    from trtllm_kit.checkpoint.plan_file import read_stored_plan
+    from trtllm_kit.plan.decide import make_plan, require_ok
+    from trtllm_kit.spec.load import load_hardware, load_profile
+
+    loaded = load_profile(profile)
+    made = make_plan(read_stored_plan(folder).model, loaded, load_hardware(loaded.profile.hardware))
+    require_ok(made)
+    return made

@@ -1,0 +1,159 @@
+"""What every verb shares: where results, logs and progress go, and in which form.
+
+Results go to stdout, as text or (``--json``) as one object; logs, errors and progress go to stderr. Tables are
+boxed and coloured on a terminal and plain columns in a pipe.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trtllm_kit.errors import KitError, ProfileError
+from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.progress import Progress
+
+GLOBAL_FLAGS = frozenset({"--json", "--verbose", "-v", "--debug"})
+_PATIENCE_SECONDS = 2.0
+_PIPE_INTERVAL_SECONDS = 10.0
+_COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
+
+
+def hoist_global_flags(arguments: Sequence[str]) -> list[str]:
+    """Move the flags every verb shares to the front, so that they may stand after the verb."""
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    front = [word for word in arguments[:end] if word in GLOBAL_FLAGS]
+    rest = [word for word in arguments[:end] if word not in GLOBAL_FLAGS]
+    return [*front, *rest, *arguments[end:]]
+
+
+@dataclass(frozen=True)
+class Session:
+    """One run of the command line."""
+
+    json: bool
+    verbose: bool
+    debug: bool
+
+    def result(self, document: dict[str, Any], text: Callable[[], str]) -> None:
+        """Print a result: the document as JSON, or the text made from the same object."""
+        if self.json:
+            print(json.dumps(document, indent=1, ensure_ascii=False))  # noqa: T201
+        else:
+            print(text())  # noqa: T201
+        sys.stdout.flush()
+
+    def log(self, line: str) -> None:
+        """Say something about the work on stderr."""
+        print(line, file=sys.stderr, flush=True)  # noqa: T201
+
+    def fail(self, error: KitError) -> None:
+        """Show an error on stderr, and on stdout as JSON when that was asked for."""
+        if self.json:
+            document = {"code": error.code, "what": error.what, "why": error.why, "try": error.hint}
+            problems = {"problems": list(error.problems)} if isinstance(error, ProfileError) else {}
+            print(json.dumps({"error": document | problems}, indent=1, ensure_ascii=False))  # noqa: T201
+        self.log(paint(str(error), "31", sys.stderr))
+
+    def progress(self) -> Progress:
+        """Return what shows the advance of long work on stderr."""
+        return StderrProgress()
+
+
+def paint(text: str, colour: str, stream: Any = None) -> str:
+    """Colour text for a terminal; plain elsewhere."""
+    stream = stream or sys.stdout
+    return f"\033[{colour}m{text}\033[0m" if stream.isatty() else text
+
+
+def heading(text: str) -> str:
+    """Make a section heading."""
+    return paint(text, "1")
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Lay out rows: a rich table on a terminal, aligned columns without colour in a pipe."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        return _rich_table(headers, cells)
+    widths = [max(len(line[column]) for line in [list(headers), *cells]) for column in range(len(headers))]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in [headers, *cells]
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def show_findings(findings: Sequence[Finding]) -> str:
+    """Lay out findings, the gravest first."""
+    if not findings:
+        return "no findings"
+    order = list(Severity)
+    blocks = []
+    for finding in sorted(findings, key=lambda one: order.index(one.severity)):
+        label = paint(f"{finding.severity.upper()} {finding.rule}", _COLOURS[finding.severity])
+        lines = [f"{label}: {finding.message}", f"  compared: {finding.compared}", f"  try: {finding.suggestion}"]
+        blocks.append("\n".join(line for line in lines if not line.endswith(": ")))
+    return "\n".join(blocks)
+
+
+class StderrProgress:
+    """Shows nothing for two seconds, then a line that renews itself (terminal) or one line each ten seconds (pipe)."""
+
+    def __init__(self) -> None:
+        self._label, self._unit, self._total, self._done = "", "", 0.0, 0.0
+        self._started = self._shown = 0.0
+
+    def start(self, label: str, total: float, unit: str) -> None:
+        """Begin a piece of work."""
+        self._label, self._unit, self._total, self._done = label, unit, total, 0.0
+        self._started = self._shown = time.monotonic()
+
+    def advance(self, amount: float) -> None:
+        """Count more work and show it when it is time to."""
+        self._done += amount
+        now = time.monotonic()
+        pause = 0.2 if sys.stderr.isatty() else _PIPE_INTERVAL_SECONDS
+        if now - self._started >= _PATIENCE_SECONDS and now - self._shown >= pause:
+            self._shown = now
+            self._show(now - self._started)
+
+    def finish(self) -> None:
+        """Clear the line."""
+        if sys.stderr.isatty() and self._shown > self._started:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+
+    def _show(self, seconds: float) -> None:
+        share = min(self._done / self._total, 1.0) if self._total else 0.0
+        left = f", {seconds / share - seconds:.0f} s left" if share > 0.01 else ""
+        line = f"{self._label}: {share * 100:.0f} % of {_amount(self._total, self._unit)} in {seconds:.0f} s{left}"
+        start, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
+        sys.stderr.write(f"{start}{line}{end}")
+        sys.stderr.flush()
+
+
+def _amount(total: float, unit: str) -> str:
+    from trtllm_kit.units import format_bytes
+
+    return format_bytes(total) if unit == "bytes" else f"{total:.0f} {unit}"
+
+
+def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for name in headers:
+        grid.add_column(name, overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(cell) for cell in row))
+    console = Console()
+    with console.capture() as captured:
+        console.print(grid)
+    return captured.get().strip("\n")

@@ -1,0 +1,23 @@
+"""``trtkit stop``: end a server that was left running in the background."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from trtllm_kit.cli.session import Session
+
+
+def stop(
+    context: typer.Context,
+    repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="The repository it was started on.")],
+) -> int:
+    """Stop the background server of REPOSITORY: running requests finish, nothing is left behind."""
+    from trtllm_kit.serve.process import stop_background
+
+    session: Session = context.obj
+    pid = stop_background(repository)
+    session.result({"stopped": pid}, lambda: f"stopped process {pid}" if pid else "no server was running")
+    return 0
