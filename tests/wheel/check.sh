@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs the built wheel away from the checkout and tests what was installed.
+#   tests/wheel/check.sh dist/trtllm_kit-*.whl
+set -euo pipefail
+
+wheel=$(realpath "$1")
+root=$(cd "$(dirname "$0")/../.." && pwd)
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+# The core alone, on every Python it promises that this machine has.
+for python in python3.11 python3.12 python3.13; do
+  "$python" -c 'import venv, ensurepip' 2>/dev/null || { echo "no usable $python here: not tried"; continue; }
+  "$python" -m venv "$scratch/$python"
+  "$scratch/$python/bin/python" -m pip install --quiet "$wheel"
+  (
+    cd "$scratch"
+    PATH="$scratch/$python/bin:$PATH"
+    trtkit --version
+    trtkit profiles list >/dev/null
+    trtkit profiles validate gh200-nvl32-llama3.1-405b-fp8 >/dev/null
+    trtkit plan "$root/tests/golden/models/llama3.1-405b" --profile gh200-nvl32-llama3.1-405b-fp8 >/dev/null
+    "$scratch/$python/bin/python" -c 'from trtllm_kit.resources import triton_models as f; assert "_data" in str(f()) and (f() / "llmapi/model.py").is_file()'
+  )
+  echo "core works on $python"
+done
+
+# The tests that need no server, against the installed wheel with every extra.
+python=${PYTHON:-python3.11}
+"$python" -m venv "$scratch/full"
+"$scratch/full/bin/python" -m pip install --quiet "$wheel[rehearsal,hub,dev]"
+mkdir "$scratch/project"
+cp -r "$root/tests" "$root/docs" "$root/pyproject.toml" "$root"/*.md "$scratch/project/"
+cd "$scratch/project"
+PATH="$scratch/full/bin:$PATH" "$scratch/full/bin/python" -m pytest -q -p no:cacheprovider -m "not triton and not smollm2 and not oracle and not slow and not gpu"
