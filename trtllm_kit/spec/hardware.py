@@ -36,6 +36,8 @@ class Gpu(_Frozen):
     """Bytes a second."""
     dense_flops: dict[str, Figure]
     """Peak dense (not 2:4-sparse) operations a second, by number format."""
+    sparse_flops: dict[str, Figure] = {}
+    """Peak operations a second with 2:4 sparsity: what data sheets print largest; no plan is made from it."""
     power_limit_watts: Figure | None = None
     nvlink_bytes_per_second: Figure | None = None
     """NVLink bandwidth of one GPU in one direction, bytes a second; None when it has no NVLink."""

@@ -53,6 +53,13 @@ class Rope(_Frozen):
     high_freq_factor: float | None = None
 
 
+class QueryTemperature(_Frozen):
+    """Queries grow with their position p (0-based): times ``1 + scale * ln(1 + floor((p + 1) / floor))`` (Llama 4)."""
+
+    floor: int
+    scale: float
+
+
 class Attention(_Frozen):
     """Attention of one layer."""
 
@@ -68,6 +75,8 @@ class Attention(_Frozen):
     """``per_head``: a learned RMS norm over head_dim (Qwen3); ``l2``: an unlearned one (Llama 4)."""
     rotary: bool = True
     """False for layers without position embedding (Llama 4's NoPE layers)."""
+    temperature: QueryTemperature | None = None
+    """Llama 4 has it on its NoPE layers only."""
 
 
 class Dense(_Frozen):
@@ -157,10 +166,17 @@ class TensorFact(_Frozen):
 
 def model_tensors(model: ModelSpec) -> Iterator[TensorFact]:
     """Yield every tensor of the model in file order: embedding, layers, final norm, head."""
-    embedding_shape = (model.vocab, model.hidden)
-    yield TensorFact(name=f"{model.prefix}embed_tokens.weight", shape=embedding_shape, role=Role.EMBEDDING, layer=None)
+    embedding, *after = outer_tensors(model)
+    yield embedding
     for number in range(len(model.layers)):
         yield from layer_tensors(model, number)
+    yield from after
+
+
+def outer_tensors(model: ModelSpec) -> Iterator[TensorFact]:
+    """Yield the tensors outside the layers: embedding, final norm, and the head unless it is tied."""
+    embedding_shape = (model.vocab, model.hidden)
+    yield TensorFact(name=f"{model.prefix}embed_tokens.weight", shape=embedding_shape, role=Role.EMBEDDING, layer=None)
     yield TensorFact(name=f"{model.prefix}norm.weight", shape=(model.hidden,), role=Role.NORM, layer=None)
     if not model.tied_embeddings:
         yield TensorFact(name=model.head_name, shape=embedding_shape, role=Role.HEAD, layer=None)

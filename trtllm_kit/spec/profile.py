@@ -9,10 +9,20 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from trtllm_kit.units import parse_seconds
+from trtllm_kit.units import parse_bytes, parse_seconds
 
-Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(json_schema_extra={"type": ["number", "string"]})]
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_seconds),
+    Field(json_schema_extra={"type": ["number", "string"], "examples": ["250ms", "2 min"]}),
+]
 """A duration such as ``250ms`` or ``2 min``; seconds inside."""
+Bytes = Annotated[
+    int,
+    BeforeValidator(parse_bytes),
+    Field(ge=1, json_schema_extra={"type": ["integer", "string"], "examples": ["24 GiB", "80GB"]}),
+]
+"""A size such as ``24 GiB``; bytes inside."""
 Port = Annotated[int, Field(ge=1, le=65535)]
 Positive = Annotated[int, Field(ge=1)]
 Auto = Literal["auto"]
@@ -91,9 +101,9 @@ class Serve(_Strict):
     """How the server is reached and how long it may take to start."""
 
     host: str = Field("127.0.0.1", description="Address to bind; 0.0.0.0 for all.")
-    http_port: Port = 8000
-    grpc_port: Port = 8001
-    metrics_port: Port = 8002
+    http_port: Port = Field(8000, description="Port of the HTTP endpoints.")
+    grpc_port: Port = Field(8001, description="Port of the gRPC endpoints.")
+    metrics_port: Port = Field(8002, description="Port of /metrics, which check-health reads.")
     start_grace: Seconds = Field(
         600.0, description="Time from start in which a server that refuses is starting, not dead."
     )
@@ -106,21 +116,24 @@ class Serve(_Strict):
 class AlertOverride(_Strict):
     """Changes one shipped alert; keys left out keep the shipped value."""
 
-    enabled: bool | None = None
+    enabled: bool | None = Field(None, description="False switches the alert off.")
     ok: str | None = Field(None, description="Nagios range of healthy values, e.g. 0.70:0.85 or :10.")
-    severity: Literal["warning", "critical"] | None = None
+    severity: Literal["warning", "critical"] | None = Field(None, description="What it counts as outside the range.")
     samples: Positive | None = Field(None, description="Consecutive samples outside the range before it counts.")
 
 
 class DeployProfile(_Strict):
     """One document that says what to run, on what, and how well."""
 
-    schema_version: Literal[1]
+    schema_version: Literal[1] = Field(description="Version of this format.")
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="Lower case, digits, dot, dash, underscore.")
     summary: str = Field("", description="One line for `trtkit profiles list`.")
     model_class: str = Field("", description="The models this profile was written for, in words.")
     hardware: str = Field(description="Name of a hardware profile.")
-    trtllm_version: str = Field(description="TensorRT-LLM release that will serve, e.g. 1.2.1, or main.")
+    gpu_memory: Bytes | None = Field(
+        None, description="Memory of one GPU to plan with, when it is not the hardware profile's (shared, MIG, CPU)."
+    )
+    trtllm_version: str = Field(description="TensorRT-LLM release that will serve.", examples=["1.2.1", "main"])
     toolchain: Literal["llm-api", "mock"] | Auto = Field("auto", description="How the engine is made.")
     runtime: Runtime = Field("tensorrt_llm", description="What answers behind the tensors.")
     quantization: Quantization = Quantization()

@@ -1,0 +1,387 @@
+"""Models and profiles from files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from tests.support.tiny_model import FAMILIES, write_tiny_model
+from trtllm_kit.errors import (
+    KitError,
+    ModelConfigError,
+    ModelNotFound,
+    ProfileError,
+    ProfileNotFound,
+    StorageError,
+    UnknownArchitecture,
+)
+from trtllm_kit.spec.load import load_model, load_profile, profile_file, profile_schema, shipped_profiles
+
+from .configs import config
+
+PROFILES = (
+    "b200x8-llama4-maverick-fp8",
+    "cpu-rehearsal-simulated",
+    "cpu-rehearsal-smollm2",
+    "gh200-nvl32-llama3.1-405b-fp8",
+    "h200x1-llama3.1-8b-fp8",
+    "h200x8-llama3.1-70b-fp8",
+)
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Run as a user that permissions bind, also where the tests run as root."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def model(folder: Path, text: str | bytes) -> Path:
+    """Write a ``config.json`` of that text, and return its folder."""
+    (folder / "config.json").write_bytes(text.encode() if isinstance(text, str) else text)
+    return folder
+
+
+# --- models --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_model_folder_is_read(tmp_path: Path, family: str) -> None:
+    """The tiny model of each family loads as that family."""
+    assert family == load_model(write_tiny_model(tmp_path / "model", family)).family
+
+
+def test_modelopt_exports_are_marked(tmp_path: Path) -> None:
+    """``hf_quant_config.json`` marks quantised weights where ``config.json`` is silent; what it says itself wins."""
+    folder = model(tmp_path, json.dumps(config("llama")))
+    assert load_model(folder).quantized_as is None
+
+    (folder / "hf_quant_config.json").write_text("{}")
+    assert "modelopt" == load_model(folder).quantized_as
+
+    model(tmp_path, json.dumps(config("llama", quantization_config={"quant_method": "awq"})))
+    assert "awq" == load_model(folder).quantized_as
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "why"),
+    [
+        ("", "is not a JSON object", "Expecting value: line 1 column 1"),
+        ('{"a": 1', "is not a JSON object", "line 1 column 8"),
+        ("[1]", "is not a JSON object", "it holds a list"),
+        (b"\xff\xfe\xff", "is not a JSON object", "codec can't decode"),
+        ("[" * 100_000, "is not a JSON object", "recursion"),
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n", "is a git-LFS pointer", "63 bytes"),
+        ("{}", "architectures is missing", "the name of one architecture"),
+    ],
+)
+def test_a_broken_config_is_three_lines(tmp_path: Path, text: str | bytes, what: str, why: str) -> None:
+    """Whatever ``config.json`` holds, the error names the file and says what is wrong with it."""
+    with pytest.raises(ModelConfigError) as caught:
+        load_model(model(tmp_path, text))
+
+    assert 3 == len(str(caught.value).splitlines())
+    assert str(tmp_path / "config.json") in caught.value.what
+    assert what in caught.value.what
+    assert why in caught.value.why
+
+
+def test_folders_that_are_no_model(tmp_path: Path) -> None:
+    """An absent folder, a file, and a folder without ``config.json`` are told apart."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ModelNotFound, match="no folder of that name"):
+        load_model(tmp_path / "none")
+    with pytest.raises(ModelNotFound, match="that is a file"):
+        load_model(tmp_path / "file")
+    with pytest.raises(ModelConfigError, match=r"holds no config\.json"):
+        load_model(tmp_path)
+
+
+def test_an_unknown_architecture_names_the_file(tmp_path: Path) -> None:
+    """The file's path is part of the message."""
+    with pytest.raises(UnknownArchitecture, match=f"{tmp_path}/config.json describes a Gemma4ForCausalLM"):
+        load_model(model(tmp_path, json.dumps(config("llama", architectures=["Gemma4ForCausalLM"]))))
+
+
+@pytest.mark.parametrize("closed", ["folder", "file"])
+def test_what_may_not_be_read_is_a_storage_error(closed: str) -> None:
+    """A folder or a file without permission gives the system's own words."""
+    root = Path("/tmp") / f"trtkit-closed-{os.getpid()}-{closed}"
+    folder = root / "model"
+    folder.mkdir(parents=True)
+    try:
+        model(folder, json.dumps(config("llama")))
+        (folder if closed == "folder" else folder / "config.json").chmod(0)
+        with unprivileged(), pytest.raises(StorageError, match="Permission denied"):
+            load_model(folder)
+    finally:
+        folder.chmod(stat.S_IRWXU)
+        shutil.rmtree(root)
+
+
+# --- profiles ------------------------------------------------------------------------------------------------------
+
+
+def test_the_shipped_profiles() -> None:
+    """The folder is the list; nothing is registered by hand."""
+    assert PROFILES == shipped_profiles()
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_shipped_profile_loads_under_its_own_name(name: str) -> None:
+    """A profile's name is its file's, its summary is one line, and its release is a quoted 1.2.1."""
+    loaded = load_profile(name)
+
+    assert name == loaded.profile.name == profile_file(name).stem
+    assert 0 < len(loaded.profile.summary) < 80
+    assert ("1.2.1", "fp8", "fp8") == (
+        loaded.profile.trtllm_version,
+        loaded.profile.quantization.weights,
+        loaded.profile.quantization.kv_cache,
+    )
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_head_of_a_shipped_profile_says_what_it_is_for(name: str) -> None:
+    """Hardware, model class, how to run, one override and limits stand in the head comment."""
+    head = profile_file(name).read_text().split("\n\n")
+
+    assert all(f"# {word}" in "".join(head[:2]) for word in ("Hardware", "Model class", "Run", "Override", "Limits"))
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_shipped_profiles_pass_the_schema_that_editors_get(name: str) -> None:
+    """The exported schema accepts what the loader accepts."""
+    document = yaml.safe_load(profile_file(name).read_text())
+
+    jsonschema.Draft202012Validator(profile_schema()).validate(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "hardware", "tensor"),
+    [
+        ("h200x1-llama3.1-8b-fp8", "h200x1", 1),
+        ("h200x8-llama3.1-70b-fp8", "h200x8-700w", 8),
+        ("b200x8-llama4-maverick-fp8", "dgx-b200", 8),
+        ("gh200-nvl32-llama3.1-405b-fp8", "gh200-nvl32", 32),
+        ("cpu-rehearsal-smollm2", "cpu-rehearsal", 1),
+    ],
+)
+def test_hardware_and_split_of_the_shipped_profiles(name: str, hardware: str, tensor: int) -> None:
+    """Each hardware profile has a deploy profile that uses all of it."""
+    profile = load_profile(name).profile
+
+    assert (hardware, tensor) == (profile.hardware, profile.parallelism.tensor)
+
+
+def test_the_quickstart_profile() -> None:
+    """The figures the quickstart rests on."""
+    profile = load_profile("cpu-rehearsal-smollm2").profile
+
+    assert ("reference", 1024, 4, 32) == (
+        profile.runtime,
+        profile.limits.max_seq_len,
+        profile.limits.max_batch_size,
+        profile.kv_cache.tokens_per_block,
+    )
+    assert (120.0, 16, 256) == (
+        profile.serve.start_grace,
+        profile.calibration.samples,
+        profile.calibration.tokens_per_sample,
+    )
+
+
+def test_inheritance_between_shipped_profiles() -> None:
+    """The simulated profile changes the runtime and keeps the rest; origins say which file said what."""
+    loaded, base = load_profile("cpu-rehearsal-simulated"), load_profile("cpu-rehearsal-smollm2")
+
+    assert "simulated" == loaded.profile.runtime
+    assert base.profile.quantization == loaded.profile.quantization
+    assert "cpu-rehearsal-simulated.yaml:14" == loaded.origins["runtime"]
+    assert "cpu-rehearsal-smollm2.yaml:21" == loaded.origins["quantization.weights"]
+
+
+def test_sources_of_keys() -> None:
+    """A key of the document is the profile's; one it leaves out is a default."""
+    loaded = load_profile("cpu-rehearsal-smollm2")
+
+    assert ("profile", "default") == (loaded.source("limits.max_seq_len"), loaded.source("limits.max_beam_width"))
+    assert "profile" == loaded.source("limits")
+
+
+def test_a_file_of_ones_own(tmp_path: Path) -> None:
+    """A file is read by its path, and can start from a shipped profile."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("base: cpu-rehearsal-smollm2\nname: mine\ngpu_memory: 24 GiB\nserve: {start_grace: 250ms}\n")
+
+    loaded = load_profile(str(file))
+
+    assert ("mine", 24 * 2**30, 0.25) == (
+        loaded.profile.name,
+        loaded.profile.gpu_memory,
+        loaded.profile.serve.start_grace,
+    )
+    assert f"{file}:3" == loaded.origins["gpu_memory"]
+
+
+def test_a_file_without_suffix_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that is no shipped profile is tried as a file."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine").write_text("base: cpu-rehearsal-smollm2\nname: mine\n")
+
+    assert "mine" == load_profile("mine").profile.name
+
+
+def test_a_pipe_is_a_file(tmp_path: Path) -> None:
+    """A profile may come from a process substitution or /dev/stdin."""
+    code = "from trtllm_kit.spec.load import load_profile; print(load_profile('/dev/stdin').profile.name)"
+    text = "base: cpu-rehearsal-smollm2\nname: piped\n"
+
+    done = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True)
+
+    assert "piped\n" == done.stdout
+
+
+def test_five_mistakes_five_lines(tmp_path: Path) -> None:
+    """All mistakes of a file and of its base come at once, each with its own file and line, in order."""
+    (tmp_path / "base.yaml").write_text(
+        'schema_version: 1\nname: base\nhardware: h200x1\ntrtllm_version: "1.2.1"\nlimits:\n  max_seq_len: 0\n'
+    )
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "base: base.yaml\n"
+        "name: p\n"
+        "runtme: reference\n"
+        "quantization:\n"
+        "  weights: fp9\n"
+        "  weights: fp8\n"
+        "parallelism: {tensor: all}\n"
+    )
+
+    with pytest.raises(ProfileError) as caught:
+        load_profile(str(file))
+
+    expected = [(file, 3), (file, 5), (file, 6), (file, 7), (tmp_path / "base.yaml", 6)]
+    assert [f"{name}:{line}" for name, line in expected] == [
+        ":".join(problem.split(":")[:2]) for problem in caught.value.problems
+    ]
+    assert f"profile {file} has 5 problems" == caught.value.what
+    assert 2 == caught.value.exit_code
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (b"", "1: the document is empty"),
+        (b"- a\n", "1: the document must be a mapping"),
+        (b"name: a\n\tb: c\n", "2: indented by a tab"),
+        (b"name: \xe9\n", "1: byte 0xe9 is not UTF-8"),
+        (b"base: p.yaml\nname: p\n", "1: base: the bases go in a circle"),
+        (b"base: nope\nname: p\n", "1: base: found nope"),
+        (b"base: cpu-rehearsal-smollm2\n", "1: name: missing"),
+    ],
+)
+def test_documents_that_are_no_profile(tmp_path: Path, text: bytes, problem: str) -> None:
+    """A document that cannot be one has a single problem, not a list of missing keys."""
+    file = tmp_path / "p.yaml"
+    file.write_bytes(text)
+
+    with pytest.raises(ProfileError) as caught:
+        load_profile(str(file))
+
+    assert 1 == len(caught.value.problems)
+    assert caught.value.problems[0].startswith(f"{file}:{problem}")
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "hint"),
+    [
+        ("h200x1", "there is no such file", "did you mean h200x1-llama3.1-8b-fp8?"),
+        ("cpu-rehersal-smollm2", "there is no such file", "did you mean cpu-rehearsal-smollm2?"),
+        ("./none.yaml", "there is no such file", "`trtkit profiles list`"),
+        ("/", "that is a folder", "`trtkit profiles list`"),
+    ],
+)
+def test_a_profile_that_is_not_there(name: str, why: str, hint: str) -> None:
+    """The error says what was looked for, lists the shipped ones and suggests the nearest."""
+    with pytest.raises(ProfileNotFound) as caught:
+        load_profile(name)
+
+    assert f"no profile {name}" == caught.value.what
+    assert why in caught.value.why
+    assert "cpu-rehearsal-smollm2" in caught.value.why
+    assert hint in caught.value.hint
+
+
+def test_a_profile_that_may_not_be_read() -> None:
+    """A file without permission is a storage error."""
+    file = Path("/tmp") / f"trtkit-closed-{os.getpid()}.yaml"
+    file.write_text("name: x\n")
+    file.chmod(0)
+    try:
+        with unprivileged(), pytest.raises(StorageError, match="Permission denied"):
+            load_profile(str(file))
+    finally:
+        file.unlink()
+
+
+# --- the schema for editors ----------------------------------------------------------------------------------------
+
+
+def test_every_key_of_the_schema_is_described() -> None:
+    """An editor can show what each key means."""
+    schema = profile_schema()
+    sections = schema["$defs"]
+    described = [key for key, one in sections.items() if one["description"]]
+
+    assert len(sections) == len(described)
+    assert [] == [
+        (one["title"], key)
+        for one in (schema, *sections.values())
+        for key, value in one["properties"].items()
+        if "description" not in value and "$ref" not in value
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "valid"),
+    [
+        ({"base": "x", "name": "a"}, True),
+        ({"schema_version": 1, "name": "a", "hardware": "h200x1", "trtllm_version": "1.2.1"}, True),
+        ({"schema_version": 1, "name": "a", "hardware": "h200x1"}, False),
+        ({"base": "x"}, False),
+        ({"base": "x", "name": "a", "hardware": "h9"}, False),
+        ({"base": "x", "name": "a", "trtllm_version": 1.2}, False),
+        ({"base": "x", "name": "a", "serve": {"start_grace": "2 min"}}, True),
+        ({"base": "x", "name": "a", "limits": {"max_batch": 2}}, False),
+    ],
+)
+def test_the_schema_judges_as_the_loader(document: dict[str, object], valid: bool) -> None:
+    """``base`` is allowed and takes the place of inherited keys; typos and wrong types are refused."""
+    validator = jsonschema.Draft202012Validator(profile_schema())
+
+    assert valid == validator.is_valid(document)
+
+
+def test_errors_are_kit_errors() -> None:
+    """Nothing but an error of the kit comes out for a name that cannot be."""
+    with pytest.raises(KitError):
+        load_profile("x" * 300)

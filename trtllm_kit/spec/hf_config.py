@@ -1,0 +1,156 @@
+"""From ``config.json`` to a ``ModelSpec``, with all problems of the file at once.
+
+``hf_families`` has one small reader a family. A key that is absent has the default of its family's configuration
+class in Hugging Face transformers (``models/<family>/configuration_<family>.py``, read at release 5.14) where that
+default holds for the whole family: no bias, untied embeddings, the rope base. Sizes and counts are required.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from trtllm_kit.errors import ModelConfigError, UnknownArchitecture
+from trtllm_kit.spec.hf_families import (
+    read_llama,
+    read_llama4,
+    read_mistral,
+    read_mixtral,
+    read_qwen2,
+    read_qwen3,
+    read_qwen3_moe,
+)
+from trtllm_kit.spec.hf_keys import KeyProblem, Keys, as_json
+from trtllm_kit.spec.hf_neutral import check_model_rest
+from trtllm_kit.spec.hf_rope import read_rope
+from trtllm_kit.spec.model import Layer, ModelSpec
+
+_DTYPES = ("bfloat16", "float16", "float32")
+
+
+class Family(NamedTuple):
+    """How the files of one architecture are read."""
+
+    name: Literal["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "llama4"]
+    layers: Callable[[Keys], tuple[Layer, ...]]
+    theta: float = 10_000.0
+    """Rope base when the file states none: the ``default_theta`` of the family in transformers."""
+    wrapped: bool = False
+    """The text model stands in ``text_config``, its tensors under ``language_model.``."""
+
+
+FAMILIES: Mapping[str, Family] = {
+    "LlamaForCausalLM": Family("llama", read_llama),
+    "MistralForCausalLM": Family("mistral", read_mistral),
+    "MixtralForCausalLM": Family("mixtral", read_mixtral, theta=1e6),
+    "Qwen2ForCausalLM": Family("qwen2", read_qwen2),
+    "Qwen3ForCausalLM": Family("qwen3", read_qwen3),
+    "Qwen3MoeForCausalLM": Family("qwen3_moe", read_qwen3_moe),
+    "Llama4ForCausalLM": Family("llama4", read_llama4, theta=5e5),
+    "Llama4ForConditionalGeneration": Family("llama4", read_llama4, theta=5e5, wrapped=True),
+}
+"""Every architecture the kit reads, by its name in ``architectures``."""
+
+
+def read_model_spec(config: Mapping[str, Any], where: str) -> ModelSpec:
+    """Read the text part of a model from its ``config.json``; ``where`` names the file in messages.
+
+    Raises ``UnknownArchitecture``, or ``ModelConfigError`` with every key that is missing, has no meaning, or asks
+    for arithmetic the kit does not do.
+    """
+    outer = Keys(config)
+    architecture = _architecture(outer, where)
+    family = FAMILIES[architecture]
+    keys = _text_part(outer) if family.wrapped else outer
+    parts = _common(keys) | {"layers": family.layers(keys), "rope": read_rope(keys, family.theta)}
+    parts["quantized_as"] = _quantized_as(outer)
+    keys.ignore("architectures", "model_type", "transformers_version")
+    check_model_rest(keys)
+    if outer.problems:
+        raise _refusal(where, outer.problems)
+    if family.wrapped:
+        parts |= {"prefix": "language_model.model.", "head_name": "language_model.lm_head.weight"}
+    return ModelSpec(family=family.name, architecture=architecture, **parts)
+
+
+def _architecture(keys: Keys, where: str) -> str:
+    """Return the architecture the file names: exactly one, and one the kit knows."""
+    names = keys.values.get("architectures")
+    if not (isinstance(names, list) and len(names) == 1 and isinstance(names[0], str)):
+        keys.note("architectures", "a list with the name of one architecture")
+        raise _refusal(where, keys.problems)
+    if names[0] in FAMILIES:
+        return names[0]
+    raise UnknownArchitecture(
+        f"{where} describes a {names[0]}",
+        why=f"the kit reads {', '.join(sorted(FAMILIES))}",
+        hint="use a model of one of these architectures",
+    )
+
+
+def _text_part(outer: Keys) -> Keys:
+    """Return the keys of ``text_config``, completed by what the outer mapping states for the whole model."""
+    section = outer.section("text_config")
+    if section is None:
+        if outer.sound("text_config"):
+            outer.note("text_config", "the mapping that describes the text model")
+        return outer
+    text = Keys(section, "text_config.", outer.problems)
+    completed = dict(section)
+    for key in ("dtype", "torch_dtype", "tie_word_embeddings", "bos_token_id", "eos_token_id"):
+        stated = outer.values.get(key)
+        if section.get(key) is None:
+            completed[key] = stated
+        elif stated not in (None, section[key]) and not key.endswith("_token_id"):
+            text.note(key, f"the value outside text_config, {as_json(stated)}")
+    return Keys(completed, "text_config.", outer.problems)
+
+
+def _common(keys: Keys) -> dict[str, Any]:
+    """Read what every family states in the same way."""
+    keys.word("hidden_act", ("silu", "swish"), default="silu")
+    return {
+        "hidden": keys.integer("hidden_size"),
+        "vocab": keys.integer("vocab_size"),
+        "max_position": keys.integer("max_position_embeddings"),
+        "norm_epsilon": keys.number("rms_norm_eps"),
+        "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
+        "dtype": keys.word(keys.spelling("dtype", "torch_dtype"), _DTYPES),
+        "bos_token": keys.optional_integer("bos_token_id", least=0),
+        "eos_tokens": _eos_tokens(keys),
+    }
+
+
+def _eos_tokens(keys: Keys) -> tuple[int, ...]:
+    """Return the tokens that end an answer; the file holds one, a list, or none."""
+    if isinstance(keys.values.get("eos_token_id"), list):
+        return keys.integers("eos_token_id") or ()
+    token = keys.optional_integer("eos_token_id", least=0)
+    return () if token is None else (token,)
+
+
+def _quantized_as(keys: Keys) -> str | None:
+    """Return the method of an already quantised checkpoint, or None for plain weights."""
+    section = keys.section("quantization_config")
+    if section is None:
+        return None
+    producer = section.get("producer")
+    method = section.get("quant_method") or (producer.get("name") if isinstance(producer, dict) else None)
+    if isinstance(method, str):
+        return method
+    keys.note("quantization_config", "its quant_method, or the name of its producer")
+    return None
+
+
+def _refusal(where: str, problems: list[KeyProblem]) -> ModelConfigError:
+    """Make one error of all problems: three lines for one, a list for several."""
+    hint = "correct config.json, or fetch the model's own again; drop a key only if it has no effect on the model"
+    first = problems[0]
+    if len(problems) == 1:
+        return ModelConfigError(f"{where}: {first.key} {first.state}", why=f"expected {first.expected}", hint=hint)
+    return ModelConfigError(
+        f"{where} has {len(problems)} problems",
+        why="these keys are missing, have no meaning, or ask for arithmetic the kit does not do",
+        hint=hint,
+        problems=tuple(str(problem) for problem in problems),
+    )

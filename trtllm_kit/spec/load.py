@@ -1,0 +1,220 @@
+"""From files to what is true and what is asked: models, deploy profiles, hardware profiles.
+
+Reads ``config.json`` of a model folder, profiles (YAML, ``base:`` inheritance, all problems at once) and the
+hardware catalogue that ships with the kit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from trtllm_kit.errors import (
+    ModelConfigError,
+    ModelNotFound,
+    ProfileError,
+    ProfileNotFound,
+    UnknownHardware,
+    storage_error,
+)
+from trtllm_kit.resources import deploy_profiles, package_file
+from trtllm_kit.spec.hardware import Figure, Hardware
+from trtllm_kit.spec.hf_config import read_model_spec
+from trtllm_kit.spec.inherit import BASE, is_file_name, origins, read_with_bases
+from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.profile import DeployProfile
+from trtllm_kit.spec.schema_words import SchemaWords
+from trtllm_kit.spec.yaml_errors import did_you_mean, schema_problems, unknown_word
+from trtllm_kit.spec.yaml_tree import Problem, read_document
+
+_CONFIG = "config.json"
+_MODELOPT = "hf_quant_config.json"
+_LFS_POINTER = b"version https://git-lfs"
+
+
+# --- models --------------------------------------------------------------------------------------------------------
+
+
+def load_model(folder: Path) -> ModelSpec:
+    """Read the model of a Hugging Face folder from its ``config.json``.
+
+    A ``hf_quant_config.json`` beside it marks the weights as quantised by ModelOpt, whose exports do not always say
+    so in ``config.json``. Raises ``ModelNotFound``, ``ModelConfigError``, ``UnknownArchitecture``, ``StorageError``.
+    """
+    path = folder / _CONFIG
+    try:
+        if not folder.is_dir():
+            raise _not_a_folder(folder)
+        raw = path.read_bytes()
+        modelopt = (folder / _MODELOPT).is_file()
+    except FileNotFoundError:
+        raise ModelConfigError(
+            f"{folder} holds no {_CONFIG}",
+            why="the kit reads models in the Hugging Face layout, which describes itself there",
+            hint="name the folder that holds config.json beside the .safetensors files",
+        ) from None
+    except OSError as error:
+        raise storage_error(error, "reading the model") from error
+    spec = read_model_spec(_parse_config(raw, path), str(path))
+    return spec.model_copy(update={"quantized_as": "modelopt"}) if modelopt and not spec.quantized_as else spec
+
+
+def _not_a_folder(folder: Path) -> ModelNotFound:
+    why = "that is a file" if folder.exists() else "there is no folder of that name"
+    return ModelNotFound(f"no model at {folder}", why=why, hint="name the folder that holds the model's config.json")
+
+
+def _parse_config(raw: bytes, path: Path) -> dict[str, Any]:
+    """Return the JSON object of a ``config.json``."""
+    if raw.startswith(_LFS_POINTER):
+        raise ModelConfigError(
+            f"{path} is a git-LFS pointer",
+            why=f"it holds {len(raw)} bytes that stand for the file, not the file",
+            hint="run `git lfs pull` in that folder, or download the model again",
+        )
+    try:
+        config = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise _not_json(path, f"the parser says: {error or 'nested too deep'}") from None
+    if not isinstance(config, dict):
+        raise _not_json(path, f"it holds a {type(config).__name__}, not an object")
+    return config
+
+
+def _not_json(path: Path, why: str) -> ModelConfigError:
+    return ModelConfigError(f"{path} is not a JSON object", why=why, hint="download the model's config.json again")
+
+
+# --- deploy profiles -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LoadedProfile:
+    """A profile, and which line of which document set each of its keys."""
+
+    profile: DeployProfile
+    origins: Mapping[str, str]
+    """From dotted key to ``file:line``; keys the documents leave to their defaults are absent."""
+
+    def source(self, key: str) -> Literal["profile", "default"]:
+        """Say whether the documents set a dotted key or its default holds."""
+        return "profile" if key in self.origins else "default"
+
+
+def load_profile(name_or_path: str) -> LoadedProfile:
+    """Read a shipped profile or a file, with its bases.
+
+    Raises ``ProfileNotFound``, ``StorageError``, or ``ProfileError`` with every problem as ``file:line: key: text``.
+    """
+    path = profile_file(name_or_path)
+    label = name_or_path if is_file_name(name_or_path) or name_or_path not in _shipped() else path.name
+    document = read_with_bases(path, label, _shipped())
+    problems = list(document.problems)
+    hardware = document.data.get("hardware")
+    if isinstance(hardware, str) and hardware not in hardware_names():
+        problems.append(unknown_word(("hardware",), hardware_names(), document))
+    try:
+        profile = DeployProfile.model_validate(document.data, strict=True)
+    except ValidationError as error:
+        problems += schema_problems(error, document, SchemaWords(profile_schema()))
+        raise _profile_error(label, problems) from None
+    if problems:
+        raise _profile_error(label, problems)
+    return LoadedProfile(profile, origins(document))
+
+
+def shipped_profiles() -> tuple[str, ...]:
+    """Return the names of the profiles that come with the kit, sorted."""
+    return tuple(_shipped())
+
+
+def profile_file(name: str) -> Path:
+    """Return the file of a shipped profile, or of a path that is one. Raises ``ProfileNotFound``."""
+    shipped = _shipped()
+    if name in shipped:
+        return shipped[name]
+    path = Path(name).expanduser()
+    try:
+        if path.exists() and not path.is_dir():
+            return path
+    except OSError as error:
+        raise storage_error(error, "reading a profile") from error
+    found = "that is a folder" if path.is_dir() else "there is no such file"
+    raise ProfileNotFound(
+        f"no profile {name}",
+        why=f"{found}, and the shipped profiles are {', '.join(shipped)}",
+        hint=f"`trtkit profiles list`{did_you_mean(name, shipped)}",
+    )
+
+
+def profile_schema() -> dict[str, Any]:
+    """Return the JSON schema of a profile document, for editors: every key described, ``base`` allowed."""
+    schema = DeployProfile.model_json_schema()
+    required = schema.pop("required")
+    base = {"type": "string", "description": "Profile to start from: a shipped name, or a file relative to this one."}
+    schema["properties"] = {BASE: base} | schema["properties"]
+    schema["properties"]["hardware"]["enum"] = list(hardware_names())
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "required": ["name"],
+        "anyOf": [{"required": [BASE]}, {"required": required}],
+    }
+
+
+@cache
+def _shipped() -> dict[str, Path]:
+    return {file.stem: file for file in sorted(deploy_profiles().glob("*.yaml"))}
+
+
+def _profile_error(label: str, problems: list[Problem]) -> ProfileError:
+    """Make one error of all problems, those of the document itself first, in the order of its lines."""
+    ordered = sorted(problems, key=lambda one: (one.place.file != label, one.place))
+    count = f"{len(problems)} problems" if len(problems) > 1 else "a problem"
+    return ProfileError(
+        f"profile {label} has {count}",
+        why="what stands in these lines has no meaning in a profile",
+        hint=f"correct them, then `trtkit profiles validate {label}`",
+        problems=tuple(str(problem) for problem in ordered),
+    )
+
+
+# --- hardware ------------------------------------------------------------------------------------------------------
+
+
+def load_hardware(name: str) -> Hardware:
+    """Return a hardware profile of the catalogue. Raises ``UnknownHardware``."""
+    machines = _catalogue()["machines"]
+    if name not in machines:
+        raise UnknownHardware(
+            f"no hardware profile {name}",
+            why=f"the catalogue has {', '.join(machines)}",
+            hint=f"set `hardware:` to one of these{did_you_mean(name, machines)}",
+        )
+    machine = machines[name]
+    return Hardware.model_validate({"name": name} | machine | {"gpu": _catalogue()["gpus"][machine["gpu"]]})
+
+
+def hardware_for(profile: DeployProfile) -> Hardware:
+    """Return the hardware of a profile, with the ``gpu_memory`` it states instead of the catalogue's."""
+    hardware = load_hardware(profile.hardware)
+    if profile.gpu_memory is None:
+        return hardware
+    memory = Figure(value=profile.gpu_memory, source="gpu_memory of the deploy profile")
+    return hardware.model_copy(update={"gpu": hardware.gpu.model_copy(update={"memory_bytes": memory})})
+
+
+def hardware_names() -> tuple[str, ...]:
+    """Return the names of the catalogue's hardware profiles, in its order."""
+    return tuple(_catalogue()["machines"])
+
+
+@cache
+def _catalogue() -> dict[str, Any]:
+    return read_document(package_file("spec", "hardware.yaml"), "hardware.yaml").data
