@@ -1,0 +1,84 @@
+"""What every upstream table has in common: version ranges, certainty, sources, and one loader."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+import yaml
+from packaging.version import InvalidVersion, Version
+from pydantic import BaseModel, ConfigDict
+
+from trtllm_kit.resources import package_file
+
+MAIN = "main"
+"""The development branch: later than every numbered release."""
+Certainty = Literal["read", "near", "recalled"]
+"""Read in that release's own source, read in a neighbouring revision, or recalled and not checked."""
+
+
+class Frozen(BaseModel):
+    """Base of every upstream row: immutable, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Fact(Frozen):
+    """One fact about a range of releases and where it was read."""
+
+    since: str | None = None
+    """First release with it; None when it was there in the first release the kit knows."""
+    until: str | None = None
+    """First release without it; None while it is still there."""
+    certainty: Certainty
+    source: str
+
+    def holds(self, version: str) -> bool:
+        """Whether the fact holds for that release."""
+        return in_range(version, self.since, self.until)
+
+
+F = TypeVar("F", bound=Fact)
+
+
+@cache
+def version_key(version: str) -> tuple[int, Version]:
+    """Return a sort key for a release name; ``main`` sorts last. Raises ``ValueError`` for no version at all."""
+    if version == MAIN:
+        return (1, Version("0"))
+    try:
+        return (0, Version(version))
+    except InvalidVersion:
+        raise ValueError(f"{version!r} is not a TensorRT-LLM version") from None
+
+
+def in_range(version: str, since: str | None, until: str | None) -> bool:
+    """Whether ``since <= version < until``, with an absent bound open."""
+    key = version_key(version)
+    after = since is None or key >= version_key(since)
+    return after and (until is None or key < version_key(until))
+
+
+@cache
+def read_table(name: str) -> dict[str, Any]:
+    """Read ``upstream/<name>.yaml``: lists of rows, ``sources`` (spelt out by code) and ``defaults`` of every row."""
+    path = package_file("upstream", f"{name}.yaml")
+    document: dict[str, Any] = yaml.load(path.read_text("utf-8"), Loader=_LOADER)  # noqa: S506
+    return document
+
+
+def rows(table: str, section: str, row_type: type[F]) -> tuple[F, ...]:
+    """Build the rows of one section, each ``source`` code replaced by what it stands for."""
+    document = read_table(table)
+    return tuple(row_type.model_validate(spelt_out(entry, document)) for entry in document[section])
+
+
+def spelt_out(entry: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the table's defaults filled in and its source code replaced."""
+    whole: dict[str, Any] = {**document.get("defaults", {}), **entry}
+    source: str = document["sources"][whole["source"]]
+    return {**whole, "source": source}
+
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Both are safe loaders; the C one is ten times faster and not in every build of PyYAML."""

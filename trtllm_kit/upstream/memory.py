@@ -1,0 +1,61 @@
+"""What the runtime takes besides weights and KV cache: activations, buffers, and what the KV pool keeps back."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+from trtllm_kit.upstream.facts import Fact, rows
+
+ActivationKind = Literal["llama", "dense", "experts"]
+AttentionKind = Literal["full", "sliding", "chunked"]
+_TABLE = "memory"
+
+
+class _Activations(Fact):
+    kind: ActivationKind
+    coefficients: dict[int, float]
+
+
+class _Buffer(Fact):
+    name: Literal["communication", "runtime"]
+    bytes_by_ranks: dict[int, int]
+
+
+class _KvPool(Fact):
+    reserved_share: float
+
+
+class _Retention(Fact):
+    attention: AttentionKind
+    keeps: Literal["all", "window"]
+
+
+@cache
+def activation_coefficient(kind: ActivationKind, ranks: int) -> float:
+    """Return c in activation bytes = 2 x max_num_tokens x hidden x c, for a number of tensor ranks."""
+    table = next(row for row in rows(_TABLE, "activations", _Activations) if row.kind == kind)
+    return table.coefficients[_at_most(ranks, table.coefficients)]
+
+
+@cache
+def buffer_bytes(name: Literal["communication", "runtime"], ranks: int) -> int:
+    """Return the bytes of a fixed buffer on each of a number of tensor ranks."""
+    table = next(row for row in rows(_TABLE, "buffers", _Buffer) if row.name == name)
+    return table.bytes_by_ranks[_at_most(ranks, table.bytes_by_ranks)]
+
+
+@cache
+def kv_reserved_share() -> float:
+    """Return the share of the KV pool that its allocator keeps for itself."""
+    return rows(_TABLE, "kv_pool", _KvPool)[0].reserved_share
+
+
+@cache
+def holds_window_only(attention: AttentionKind) -> bool:
+    """Whether the KV cache of such a layer holds no more than the attention window of a sequence."""
+    return any(row.keeps == "window" for row in rows(_TABLE, "retention", _Retention) if row.attention == attention)
+
+
+def _at_most(ranks: int, table: dict[int, float] | dict[int, int]) -> int:
+    return max(entry for entry in table if entry <= ranks)
