@@ -71,10 +71,8 @@ class UsageError(KitError):
     exit_code = 2
 
 
-class ProfileError(UsageError):
-    """A deploy profile has problems; ``problems`` lists all of them, each with file, line and key."""
-
-    code = "KIT-PROFILE-001"
+class ListsProblems(KitError):
+    """An error that carries every problem found, one line each, in ``problems``."""
 
     def __init__(self, what: str, *, why: str, hint: str, problems: tuple[str, ...] = ()) -> None:
         """Carry every problem found, one line each, in ``problems``."""
@@ -85,6 +83,12 @@ class ProfileError(UsageError):
         """Put the problems, one a line, between why and try."""
         what, why, hint = self.lines()
         return "\n".join((what, why, *(f"    {problem}" for problem in self.problems), hint))
+
+
+class ProfileError(ListsProblems, UsageError):
+    """A deploy profile is wrong; ``problems`` lists everything wrong in it, each with file, line and key."""
+
+    code = "KIT-PROFILE-001"
 
 
 class ProfileNotFound(UsageError):
@@ -141,8 +145,8 @@ class ModelNotFound(CannotDo):
     code = "KIT-MODEL-001"
 
 
-class ModelConfigError(CannotDo):
-    """``config.json`` cannot be read, lacks a key, or holds a value that has no meaning."""
+class ModelConfigError(ListsProblems, CannotDo):
+    """``config.json`` cannot be read, lacks a key, or holds a value that has no meaning; ``problems`` lists several."""
 
     code = "KIT-MODEL-002"
 
@@ -196,9 +200,19 @@ class RepositoryError(CannotDo):
 
 
 class ServerFailed(CannotDo):
-    """The server exited or was not ready in time; the last log lines are attached."""
+    """The server exited or was not ready in time; ``log`` holds the last lines it said."""
 
     code = "KIT-SERVE-001"
+
+    def __init__(self, what: str, *, why: str, hint: str, log: tuple[str, ...] = ()) -> None:
+        """Carry the last log lines in ``log``."""
+        super().__init__(what, why=why, hint=hint)
+        self.log = log
+
+    def __str__(self) -> str:
+        """Put the log lines, one a line, between why and try."""
+        what, why, hint = self.lines()
+        return "\n".join((what, why, *(f"    {line}" for line in self.log), hint))
 
 
 class PortInUse(CannotDo):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -155,9 +155,20 @@ class Plan(_Frozen):
 
 
 def conversion_digest(plan: Plan) -> str:
-    """Hash what a checkpoint's bytes depend on: the model, the number formats and the calibration."""
-    parts = plan.model_dump(mode="json", include={"model", "quantization", "calibration"})
-    return digest_of(parts)
+    """Hash what a checkpoint's bytes depend on."""
+    return digest_of(conversion_sections(plan))
+
+
+def conversion_sections(plan: Plan) -> dict[str, Any]:
+    """Return what a checkpoint's bytes depend on: the model, the number formats, and the calibration where one is run.
+
+    Only values count, not who decided them or why.
+    """
+    sections = plan.model_dump(mode="json", include={"model", "quantization"})
+    sections["quantization"] = {name: decided["value"] for name, decided in sections["quantization"].items()}
+    if {plan.quantization.weights.value, plan.quantization.kv_cache.value} != {"bf16"}:
+        sections["calibration"] = plan.calibration.model_dump(mode="json")
+    return sections
 
 
 def digest_of(document: object) -> str:

@@ -1,0 +1,169 @@
+"""Plans: honest sources, the choice of ranks, refusal, digests, time."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.specs import hardware, llama_8b, llama_70b, llama_405b, profile, qwen3_moe, rehearsal, smollm2
+from trtllm_kit.errors import PlanRefused, UsageError
+from trtllm_kit.plan.decide import make_plan, require_ok
+from trtllm_kit.plan.plan import Plan, conversion_digest
+
+LONG = {"limits.max_seq_len": 131072, "load.input_tokens": 122_880, "load.output_tokens": 4096}
+
+
+def plan_of(changes: dict[str, Any] | None = None) -> Plan:
+    """Plan 8B on one GPU."""
+    return make_plan(llama_8b(), profile(changes), hardware())
+
+
+def test_a_key_the_profile_sets_is_the_profiles_and_every_other_a_default() -> None:
+    """No decision claims to have been asked for when it was not."""
+    made = plan_of({"limits.max_batch_size": 32, "quantization.kv_cache": "bf16"})
+    sources = {key: decision.source for key, decision in made.decisions()}
+    assert ["quantization.kv_cache", "limits.max_batch_size"] == [
+        key for key, source in sources.items() if source == "profile" and key != "release"
+    ]
+    assert "default" == sources["limits.max_num_tokens"]
+    assert {"rule", "model", "upstream", "profile", "default"} == set(sources.values())
+
+
+def test_every_decision_has_a_reason() -> None:
+    """A value without a reason is not a decision."""
+    assert all(decision.reason for _, decision in plan_of().decisions())
+
+
+@pytest.mark.parametrize(
+    ("asked", "decided", "source"),
+    [("1.2.1", "1.2.1", "profile"), ("1.2", "1.2.1", "upstream"), ("main", "main", "profile")],
+)
+def test_a_series_is_settled_to_a_release(asked: str, decided: str, source: str) -> None:
+    """The plan names one release and who chose it."""
+    release = plan_of({"trtllm_version": asked}).release
+    assert (decided, source) == (release.value, release.source)
+
+
+def test_an_unknown_release_is_a_usage_error() -> None:
+    """There is nothing to plan against."""
+    with pytest.raises(UsageError, match=r"'9.9' is not a release"):
+        plan_of({"trtllm_version": "9.9"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "toolchain"),
+    [({}, "llm-api"), ({"trtllm_version": "0.21"}, "trtllm-build"), ({"toolchain": "mock"}, "mock")],
+)
+def test_the_toolchain_follows_the_release_unless_asked(changes: dict[str, Any], toolchain: str) -> None:
+    """Releases before 1.0 need built engines."""
+    assert toolchain == plan_of(changes).toolchain.value
+
+
+def test_auto_takes_the_fewest_ranks_that_fit_and_says_what_fewer_hold() -> None:
+    """70B in 16 bit needs four 80 GiB GPUs for 64 sequences."""
+    changes = {"load.min_concurrency": 64, "limits.max_batch_size": 64}
+    tensor = make_plan(llama_70b(), profile(changes), hardware(8)).parallelism.tensor
+    assert (4, "rule") == (tensor.value, tensor.source)
+    wanted = "fewest ranks that fit; of 64 asked sequences tensor 1 holds 0, tensor 2 holds 27, tensor 4 holds 241"
+    assert wanted == tensor.reason
+
+
+def test_auto_skips_rank_counts_that_do_not_divide_the_heads() -> None:
+    """SmolLM2 has 9 heads and 3 KV heads: after 1 comes 3."""
+    tiny = make_plan(smollm2(), profile({"load.min_concurrency": 32}), hardware(8, 4.1)).parallelism.tensor
+    assert 3 == tiny.value
+
+
+def test_auto_takes_all_it_may_when_nothing_fits() -> None:
+    """The plan is then an error with the largest legal split, not a crash."""
+    made = make_plan(llama_405b(), profile(), hardware(2))
+    assert 2 == made.parallelism.tensor.value
+    assert not made.memory.fits
+    assert ["PF18"] == [finding.rule for finding in made.findings]
+
+
+def test_a_plan_that_cannot_run_is_refused_with_its_first_error_and_the_count_of_others() -> None:
+    """Three lines: the rule, the numbers, the setting that works."""
+    made = plan_of({"kv_cache.tokens_per_block": 48, "load.min_concurrency": 64, "limits.max_seq_len": 200_000})
+    with pytest.raises(PlanRefused) as caught:
+        require_ok(made)
+    assert "PF11" in caught.value.what
+    assert "(and 2 more errors: trtkit plan lists them)" in caught.value.what
+    assert "max_seq_len 200,000, the model's positions 131,072" == caught.value.why
+    assert "limits.max_seq_len: 131072" == caught.value.hint
+
+
+def test_a_plan_without_errors_is_not_refused() -> None:
+    """Warnings do not stop a verb."""
+    require_ok(plan_of({"limits.max_beam_width": 32}))
+
+
+def test_a_plan_survives_json() -> None:
+    """Every stage reads the plan that the first one wrote."""
+    made = make_plan(qwen3_moe(4), profile(), hardware(8))
+    again = Plan.model_validate_json(made.model_dump_json())
+    assert made == again
+    assert made.digest == again.digest
+
+
+def test_the_same_question_gives_the_same_digest() -> None:
+    """Nothing of the clock or the machine is in a plan."""
+    assert plan_of().digest == plan_of().digest
+    assert plan_of().digest != plan_of({"limits.max_batch_size": 16}).digest
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"limits.max_batch_size": 8},
+        {"quantization.weights": "bf16"},
+        {"calibration.samples": 99},
+        {"trtllm_version": "1.1.0"},
+    ],
+)
+def test_a_checkpoint_does_not_depend_on_limits_releases_or_who_asked(changes: dict[str, Any]) -> None:
+    """A 16-bit checkpoint is the same for all of them; calibration is not even run."""
+    assert conversion_digest(plan_of()) == conversion_digest(plan_of(changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"quantization.kv_cache": "fp8"}, {"calibration.samples": 99}, {"quantization.exclude": ("*.o_proj",)}],
+)
+def test_a_quantised_checkpoint_depends_on_formats_and_calibration(changes: dict[str, Any]) -> None:
+    """What changes the bytes changes the digest."""
+    fp8 = {"quantization.weights": "fp8"}
+    assert conversion_digest(plan_of(fp8)) != conversion_digest(plan_of(fp8 | changes))
+
+
+def test_the_plan_of_405b_over_32_gpus_has_the_published_figures() -> None:
+    """12.68B parameters by even split, 13.08B held, 252 all-reduces."""
+    fp8 = {"quantization.weights": "fp8", "quantization.kv_cache": "fp8", "parallelism.tensor": 32}
+    made = make_plan(llama_405b(), profile(LONG | fp8), hardware(2, 95, nodes=16, nvlink=32))
+    assert 12_682_918_400 == made.memory.parameters_even_split
+    assert 13_083_295_744 == made.memory.parameters_held
+    assert 252 == made.communication.all_reduces
+    assert 4 == made.parallelism.kv_replication.value
+    require_ok(made)
+
+
+def test_a_rehearsal_plan_needs_no_gpu() -> None:
+    """The small model fits the CPU with room to spare."""
+    made = make_plan(smollm2(), profile({"runtime": "reference", "load.min_concurrency": 4}), rehearsal())
+    assert 0 == made.compute_capability
+    require_ok(made)
+
+
+def test_plans_are_made_quickly() -> None:
+    """A plan of 405B takes well under 100 ms, and one with remedies well under a second."""
+    plain, refused = profile(LONG), profile(LONG | {"load.min_concurrency": 32})
+    make_plan(llama_405b(), plain, hardware(8, 141))
+    start = time.perf_counter()
+    make_plan(llama_405b(), plain, hardware(8, 141))
+    middle = time.perf_counter()
+    make_plan(llama_405b(), refused, hardware(8, 141))
+    end = time.perf_counter()
+    assert middle - start < 0.1
+    assert end - middle < 1.0

@@ -1,0 +1,196 @@
+"""The memory model: each term by hand, its monotonicity, and its error against measured capacities."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.specs import GIB, hardware, llama, llama_8b, maverick, qwen3_moe, rehearsal, smollm2
+from trtllm_kit.plan.memory import Sizing, kept_tokens, kv_bytes_per_sequence, kv_bytes_per_token, memory_plan
+from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.plan import MemoryPlan
+from trtllm_kit.plan.weights import Formats
+from trtllm_kit.spec.model import Attention, Dense, Layer, ModelSpec
+from trtllm_kit.spec.profile import KvCache, Limits, Load
+
+
+def sizing(model: ModelSpec, **changes: Any) -> Sizing:
+    """Size a model on one 80 GiB GPU with the profile's defaults, unless changed."""
+    base = Sizing(
+        model=model,
+        hardware=hardware(8),
+        split=Split(),
+        formats=Formats(),
+        runtime="tensorrt_llm",
+        limits=Limits(),
+        kv_cache=KvCache(),
+        load=Load(),
+    )
+    return replace(base, **changes)
+
+
+def terms(plan: MemoryPlan) -> dict[str, int]:
+    """Return bytes by term."""
+    return {term.name: term.bytes for term in plan.terms}
+
+
+def test_every_term_of_8b_on_one_gpu() -> None:
+    """Terms and budget follow by hand from public dimensions and the table's coefficients."""
+    plan = memory_plan(sizing(llama_8b()))
+    wanted = {
+        "weights in 16 bit": 2 * 8_030_261_248,
+        "activations": 2 * 8192 * 4096 * 11,
+        "logits": 32 * 1 * 128_256 * 4,
+        "runtime": 3_758_096_384,
+    }
+    assert wanted == terms(plan)
+    assert int((80 * GIB - sum(wanted.values())) * 0.9 * 0.985) == plan.kv_budget_bytes
+    assert 2 * 32 * 8 * 128 * 2 == plan.kv_bytes_per_token == 131_072
+    assert 2048 * 131_072 == plan.kv_bytes_per_sequence
+    assert plan.kv_budget_bytes // plan.kv_bytes_per_sequence == plan.sequences == 215
+
+
+def test_tensor_ranks_add_communication_buffers_and_share_kv_heads() -> None:
+    """Two ranks hold four KV heads each."""
+    plan = memory_plan(sizing(llama_8b(), split=Split(2)))
+    assert 358_612_992 == terms(plan)["communication buffers"]
+    assert 65_536 == plan.kv_bytes_per_token
+
+
+def test_experts_add_a_routing_workspace() -> None:
+    """Tokens x hidden x experts x experts per token / 128 x 4 B, divided over expert ranks."""
+    alone, shared = (memory_plan(sizing(qwen3_moe(2), split=Split(8, 1, expert))) for expert in (1, 8))
+    assert 8192 * 4096 * 128 * 8 // 128 * 4 == terms(alone)["expert routing"]
+    assert 8 * terms(shared)["expert routing"] == terms(alone)["expert routing"]
+
+
+def test_an_fp8_cache_halves_a_token() -> None:
+    """One byte an element in place of two."""
+    assert 65_536 == memory_plan(sizing(llama_8b(), formats=Formats("bf16", "fp8"))).kv_bytes_per_token
+
+
+@pytest.mark.parametrize(("tokens", "blocks"), [(1, 1), (32, 1), (33, 2), (64, 2)])
+def test_a_sequence_takes_whole_blocks(tokens: int, blocks: int) -> None:
+    """The last block is paid for even when one token is in it."""
+    model = llama_8b()
+    assert blocks * 32 * 131_072 == kv_bytes_per_sequence(model.layers, sizing(model), tokens)
+
+
+def test_a_sliding_layer_keeps_its_window_and_a_chunked_one_everything() -> None:
+    """Memory is only promised where a release is known to free tokens."""
+    sliding = Attention(kind="sliding", heads=8, kv_heads=8, head_dim=8, window=100)
+    chunked = sliding.model_copy(update={"kind": "chunked"})
+    full = sliding.model_copy(update={"kind": "full", "window": None})
+    assert [100, 1000, 1000] == [kept_tokens(attention, 1000) for attention in (sliding, chunked, full)]
+    assert 50 == kept_tokens(sliding, 50)
+
+
+def test_layers_with_and_without_a_window_add_up() -> None:
+    """Half the layers hold 64 of 1,024 tokens."""
+    block = Dense(intermediate=64)
+    windows = [Attention(kind="sliding", heads=8, kv_heads=8, head_dim=8, window=64), None]
+    full = Attention(kind="full", heads=8, kv_heads=8, head_dim=8)
+    layers = tuple(Layer(attention=window or full, feed_forward=block) for window in windows)
+    model = llama(2, 64, 8, 8, 64).model_copy(update={"layers": layers})
+    assert (64 + 1024) * 2 * 64 * 2 == kv_bytes_per_sequence(layers, sizing(model), 1024)
+
+
+def test_beams_multiply_answers_and_not_prompts() -> None:
+    """Four beams of 32 tokens after a prompt of 64 hold 192 tokens."""
+    wide = sizing(llama_8b(), load=Load(input_tokens=64, output_tokens=32), limits=Limits(max_beam_width=4))
+    assert 192 * 131_072 == memory_plan(wide).kv_bytes_per_sequence
+
+
+def test_a_model_that_does_not_fit_has_a_negative_budget() -> None:
+    """What is missing is shown as it is, not scaled by the fraction."""
+    plan = memory_plan(sizing(llama_8b(), hardware=hardware(1, 16)))
+    assert 16 * GIB - sum(terms(plan).values()) == plan.kv_budget_bytes < 0
+    assert 0 == plan.sequences
+    assert not plan.fits
+
+
+def test_the_stage_that_holds_the_fewest_sequences_is_shown() -> None:
+    """Of three layers in two stages the first has two."""
+    plan = memory_plan(sizing(llama(3, 4096, 32, 8, 14336), split=Split(1, 2)))
+    assert 2 * 2 * 8 * 128 * 2 == plan.kv_bytes_per_token
+
+
+def test_the_reference_runtime_keeps_everything_as_float32() -> None:
+    """Weights, keys and values take four bytes whatever the checkpoint's format; there is no CUDA runtime."""
+    small = sizing(smollm2(), hardware=rehearsal(), runtime="reference", formats=Formats("fp8", "fp8"))
+    plan = memory_plan(small)
+    assert {"weights", "activations", "logits"} == set(terms(plan))
+    assert 4 * 134_515_008 == terms(plan)["weights"]
+    assert kv_bytes_per_token(smollm2().layers, 1, 4) == plan.kv_bytes_per_token == 2 * 30 * 3 * 64 * 4
+
+
+def test_the_simulated_runtime_loads_nothing_on_a_cpu() -> None:
+    """A rehearsal without weights has no terms; on GPU hardware it takes that hardware's."""
+    simulated = sizing(smollm2(), hardware=rehearsal(), runtime="simulated")
+    assert () == memory_plan(simulated).terms
+    on_gpu = memory_plan(replace(simulated, hardware=hardware()))
+    assert terms(memory_plan(sizing(smollm2()))) == terms(on_gpu)
+
+
+@settings(max_examples=40)
+@given(
+    tensor=st.sampled_from([1, 2, 4, 8]),
+    tokens=st.integers(512, 16384),
+    batch=st.integers(1, 512),
+    fraction=st.floats(0.1, 0.95),
+)
+def test_more_of_anything_asked_never_leaves_more(tensor: int, tokens: int, batch: int, fraction: float) -> None:
+    """Larger steps and batches shrink the budget; more ranks and a larger fraction grow it."""
+
+    def budget(**changes: Any) -> int:
+        return memory_plan(sizing(maverick(), hardware=hardware(8, 1000), **changes)).kv_budget_bytes
+
+    limits, cache = Limits(max_num_tokens=tokens, max_batch_size=batch), KvCache(free_gpu_memory_fraction=fraction)
+    base = budget(split=Split(tensor), limits=limits, kv_cache=cache)
+    larger = Limits(max_num_tokens=2 * tokens, max_batch_size=2 * batch)
+    assert budget(split=Split(tensor), limits=larger, kv_cache=cache) < base
+    assert budget(split=Split(2 * tensor), limits=limits, kv_cache=cache) > base
+    assert budget(split=Split(tensor), limits=limits, kv_cache=KvCache(free_gpu_memory_fraction=0.99)) > base
+
+
+def measured_rows(shared: Path) -> list[dict[str, Any]]:
+    """Read the measured capacities: most sequences of isl + osl + 1000 tokens that real servers admitted."""
+    contract = yaml.safe_load((shared / "contract" / "llmapi-contract.yaml").read_text("utf-8"))
+    measured = contract["memory"]["kv_capacity_measured"]
+    memory = contract["gpu_specs_aiconfigurator"]
+    rows = [dict(zip(measured["columns"], row, strict=True)) for row in measured["rows"]]
+    return [row | {"capacity": memory[row["system"]]["mem_capacity_bytes"]} for row in rows]
+
+
+def predicted(row: dict[str, Any]) -> int:
+    """Return the sequences the model predicts for one measured row."""
+    attention = Attention(kind="full", heads=64, kv_heads=8, head_dim=128, qk_norm="per_head")
+    qwen = llama(64, 5120, 64, 8, 25600, 151936, family="qwen3").model_copy(
+        update={"layers": (Layer(attention=attention, feed_forward=Dense(intermediate=25600)),) * 64}
+    )
+    quantised = row["model"].endswith("FP8")
+    return memory_plan(
+        sizing(
+            qwen if quantised else llama_8b(),
+            hardware=hardware(8, row["capacity"] / GIB),
+            split=Split(row["tp"]),
+            formats=Formats("fp8" if quantised else "bf16"),
+            limits=Limits(max_num_tokens=2 * row["isl"]),
+            kv_cache=KvCache(free_gpu_memory_fraction=row["fraction"]),
+            load=Load(input_tokens=row["isl"], output_tokens=row["osl"] + 1000),
+        )
+    ).sequences
+
+
+def test_the_model_predicts_measured_capacities(shared: Path) -> None:
+    """All 72 measured servers admitted what the model says within 2 %, or within one sequence."""
+    rows = measured_rows(shared)
+    assert 72 == len(rows)
+    for row in rows:
+        assert abs(predicted(row) - row["max_sequences"]) <= max(1, 0.02 * row["max_sequences"]), row

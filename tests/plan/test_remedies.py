@@ -1,0 +1,116 @@
+"""Remedies: each is verified, the nearest come first, pairs come only when no single change helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.specs import hardware, llama_8b, llama_70b, llama_405b, profile, qwen3_moe
+from trtllm_kit.findings import errors
+from trtllm_kit.plan.decide import make_plan
+from trtllm_kit.plan.remedies import KNOBS, nearest_fits, with_changes
+from trtllm_kit.plan.settle import settle
+from trtllm_kit.spec.hardware import Hardware
+from trtllm_kit.spec.model import ModelSpec
+
+MANY = {"load.min_concurrency": 64, "limits.max_batch_size": 64}
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "changes", "nearest"),
+    [
+        (llama_8b(), hardware(1, 30), MANY | {"load.min_concurrency": 39}, "kv_cache.free_gpu_memory_fraction: 0.92"),
+        (llama_8b(), hardware(8, 30), MANY | {"parallelism.tensor": 1}, "parallelism.tensor: 2"),
+        (llama_70b(), hardware(1, 141), MANY, "quantization.weights: fp8"),
+        (llama_8b(), hardware(1, 24), {"limits.max_num_tokens": 65536}, "limits.max_num_tokens: 32768"),
+        (llama_8b(), hardware(1, 24), {"limits.max_seq_len": 40000}, "limits.max_seq_len: 2048"),
+    ],
+)
+def test_the_nearest_change_comes_first(
+    model: ModelSpec, machine: Hardware, changes: dict[str, Any], nearest: str
+) -> None:
+    """What costs no quality and breaks no promise is offered before what does."""
+    assert nearest in [remedy.change for remedy in nearest_fits(model, profile(changes), machine)]
+
+
+@pytest.mark.parametrize(
+    ("model", "machine", "changes"),
+    [
+        (llama_8b(), hardware(2, 24), MANY | {"parallelism.tensor": 1}),
+        (llama_70b(), hardware(2), MANY),
+        (qwen3_moe(), hardware(8, 80), {"load.min_concurrency": 300, "limits.max_batch_size": 512}),
+        (llama_405b(), hardware(8), {"load.min_concurrency": 2}),
+        (llama_70b(), hardware(1, 80), {}),
+        (llama_70b(), hardware(1, 74), {"load.min_concurrency": 8}),
+    ],
+)
+def test_every_remedy_was_planned_and_fits(model: ModelSpec, machine: Hardware, changes: dict[str, Any]) -> None:
+    """Following any remedy gives a plan without errors that holds the asked sequences."""
+    loaded = profile(changes)
+    remedies = nearest_fits(model, loaded, machine)
+    assert remedies
+    for remedy in remedies:
+        made = make_plan(model, with_changes(loaded, remedy.changes), machine)
+        assert () == errors(made.findings), remedy
+        assert made.memory.fits
+        assert remedy.sequences == made.memory.sequences
+        assert remedy.change == ", ".join(f"{key}: {value}" for key, value in remedy.changes.items())
+
+
+def test_pairs_are_tried_when_no_single_change_helps() -> None:
+    """Eight sequences of 70B on 76 GiB take fp8 weights and an fp8 cache, or fp8 weights and a smaller promise."""
+    remedies = nearest_fits(llama_70b(), profile({"load.min_concurrency": 8}), hardware(1, 76))
+    wanted = [
+        "quantization.weights: fp8, quantization.kv_cache: fp8",
+        "quantization.weights: fp8, load.min_concurrency: 4",
+    ]
+    assert wanted == [remedy.change for remedy in remedies if "load.input_tokens" not in remedy.changes]
+
+
+def test_a_plan_that_fits_has_no_remedy() -> None:
+    """There is nothing to mend."""
+    assert () == nearest_fits(llama_8b(), profile(), hardware())
+
+
+def test_what_nothing_mends_has_no_remedy_and_says_what_it_takes() -> None:
+    """405B on one GPU: the finding tells how much memory the weights alone need."""
+    made = make_plan(llama_405b(), profile(), hardware(1, 141))
+    assert () == nearest_fits(llama_405b(), profile(), hardware(1, 141))
+    assert "the weights alone take 377.98 GiB in fp8" in made.findings[0].suggestion
+
+
+def test_the_finding_lists_the_remedies() -> None:
+    """The suggestion of PF18 is the list that trtkit plan shows."""
+    loaded = profile(MANY)
+    finding = make_plan(llama_70b(), loaded, hardware(1, 141)).findings[0]
+    remedies = nearest_fits(llama_70b(), loaded, hardware(1, 141))
+    assert "; or ".join(f"{r.change} ({r.sequences:,} sequences fit)" for r in remedies) == finding.suggestion
+
+
+def test_an_error_of_another_kind_does_not_hide_the_remedies() -> None:
+    """A profile can be wrong and too large at once."""
+    loaded = profile(MANY | {"kv_cache.tokens_per_block": 48})
+    assert "quantization.weights: fp8" in [r.change for r in nearest_fits(llama_70b(), loaded, hardware(1, 141))]
+
+
+def test_no_remedy_brings_a_new_error() -> None:
+    """An Ampere GPU is not told to take fp8 weights."""
+    remedies = nearest_fits(llama_8b(), profile(MANY), hardware(1, 24, capability=80))
+    assert remedies
+    assert not [remedy for remedy in remedies if "quantization.weights" in remedy.changes]
+
+
+def test_changed_keys_count_as_set_by_the_profile() -> None:
+    """A plan made with a remedy says so, and the profile given is left as it was."""
+    loaded = profile()
+    changed = with_changes(loaded, {"parallelism.tensor": 2, "kv_cache.free_gpu_memory_fraction": 0.8})
+    assert (2, 0.8) == (changed.profile.parallelism.tensor, changed.profile.kv_cache.free_gpu_memory_fraction)
+    assert "profile" == changed.source("parallelism.tensor")
+    assert "default" == loaded.source("parallelism.tensor")
+    assert "profile" == settle(llama_8b(), changed, hardware(2)).parallelism.tensor.source
+
+
+def test_every_knob_says_what_it_costs() -> None:
+    """A remedy is never presented as free."""
+    assert all(knob.cost for knob in KNOBS)

@@ -1,0 +1,88 @@
+"""What a rank holds of the weights."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.specs import llama, llama_8b, llama_405b, maverick, qwen3_moe, smollm2
+from trtllm_kit.plan.parallelism import Split, stages
+from trtllm_kit.plan.weights import Formats, Held, held_by_stage
+from trtllm_kit.spec.model import ModelSpec, parameters
+
+
+def held(model: ModelSpec, split: Split = Split(), formats: Formats = Formats()) -> list[Held]:  # noqa: B008
+    """Return what a rank of each stage holds."""
+    return [held_by_stage(model, split, formats, stage) for stage in stages(model, split.pipeline)]
+
+
+@pytest.mark.parametrize("model", [llama_8b(), smollm2(), qwen3_moe(3), maverick()], ids=lambda m: m.family)
+def test_one_rank_holds_every_parameter(model: ModelSpec) -> None:
+    """Nothing is lost and nothing counted twice without a split."""
+    assert [parameters(model)] == [whole.parameters for whole in held(model)]
+
+
+def test_405b_over_32_ranks_holds_its_kv_heads_four_times() -> None:
+    """12.68B by even split, 13.08B held: KV projections are copied four times, norms 32 times."""
+    assert 13_083_295_744 == held(llama_405b(), Split(32))[0].parameters
+
+
+def test_8b_in_fp8_keeps_embedding_head_and_norms_in_16_bit() -> None:
+    """6.98B linear weights in one byte; two vocabulary matrices and 65 norms in two."""
+    whole = held(llama_8b(), formats=Formats("fp8", "bf16"))[0]
+    assert 6_979_321_856 == whole.fp8_bytes
+    assert 2 * (2 * 128256 * 4096 + 65 * 4096) == whole.wide_bytes
+    assert 4 * 2 * 7 * 32 == whole.scale_bytes
+
+
+def test_an_fp8_cache_adds_two_scales_a_layer_to_quantised_weights_only() -> None:
+    """A 16-bit checkpoint carries no KV scales."""
+    with_cache, without = (held(llama_8b(), formats=Formats("fp8", kv))[0].scales for kv in ("fp8", "bf16"))
+    assert 2 * 32 == with_cache - without
+    assert 0 == held(llama_8b(), formats=Formats("bf16", "fp8"))[0].scales
+
+
+def test_an_excluded_layer_stays_in_16_bit() -> None:
+    """A pattern may single out one of many layers that are otherwise alike."""
+    one_layer = 218_103_808  # 4 attention and 3 feed-forward matrices of 8B
+    formats = Formats("fp8", "bf16", ("model.layers.5.*",))
+    assert 6_979_321_856 - one_layer == held(llama_8b(), formats=formats)[0].fp8_elements
+
+
+def test_stages_hold_the_ends_of_the_model() -> None:
+    """The first stage has the embedding, the last the norm and the head; a tied model's last stage a copy."""
+    first, last = held(llama(4, 64, 4, 4, 64, vocab=1000), Split(pipeline=2))
+    layers = 2 * (4 * 64 * 64 + 3 * 64 * 64 + 2 * 64)
+    assert (layers + 64000, layers + 64000 + 64) == (first.parameters, last.parameters)
+    tied = held(llama(4, 64, 4, 4, 64, vocab=1000, tied_embeddings=True), Split(pipeline=2))
+    assert [layers + 64000, layers + 64000 + 64] == [stage.parameters for stage in tied]
+
+
+def test_the_vocabulary_is_padded_for_the_ranks() -> None:
+    """1,001 words over 4 ranks take 251 rows a rank, twice."""
+    whole, quarter = (held(llama(1, 64, 4, 4, 64, vocab=1001), Split(ranks))[0] for ranks in (1, 4))
+    layer, norms = 7 * 64 * 64, 3 * 64
+    assert 2 * 1001 * 64 + layer + norms == whole.parameters
+    assert 2 * 251 * 64 + layer // 4 + norms == quarter.parameters
+
+
+@pytest.mark.parametrize("expert", [1, 2, 8])
+def test_experts_are_shared_out_or_split_with_the_same_bytes(expert: int) -> None:
+    """Eight ranks hold an eighth of the experts' weights either way; routers are copied."""
+    assert 29_479_808_512 == held(qwen3_moe(), Split(8, 1, expert))[0].parameters
+
+
+@given(
+    heads=st.sampled_from([4, 8, 16]),
+    kv_heads=st.sampled_from([1, 2, 4]),
+    tensor=st.sampled_from([1, 2, 4]),
+    pipeline=st.integers(1, 3),
+    vocab=st.integers(10, 1000),
+)
+def test_all_ranks_together_hold_at_least_the_model(
+    heads: int, kv_heads: int, tensor: int, pipeline: int, vocab: int
+) -> None:
+    """Splitting copies and pads, and never loses a parameter."""
+    model = llama(3, 8 * heads, heads, kv_heads, 64, vocab=vocab)
+    assert parameters(model) <= tensor * sum(stage.parameters for stage in held(model, Split(tensor, pipeline)))

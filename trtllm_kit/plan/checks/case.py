@@ -1,0 +1,37 @@
+"""What a check looks at, and what a check is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from trtllm_kit.findings import Finding
+from trtllm_kit.plan.memory import Sizing
+from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.plan import Plan
+from trtllm_kit.spec.hardware import Hardware
+from trtllm_kit.spec.profile import DeployProfile
+
+
+@dataclass(frozen=True)
+class Case:
+    """A plan without findings, and what it was made from."""
+
+    plan: Plan
+    profile: DeployProfile
+    hardware: Hardware
+    sizing: Sizing
+
+    @property
+    def split(self) -> Split:
+        """The ranks the plan settled on."""
+        return self.sizing.split
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One check: a stable id, what it is about, and a function that yields what it finds."""
+
+    id: str
+    title: str
+    run: Callable[[Case], Iterator[Finding]]

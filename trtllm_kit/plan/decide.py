@@ -1,0 +1,57 @@
+"""Make a plan, and refuse one that cannot run. Pure: reads no file and touches no machine."""
+
+from __future__ import annotations
+
+from trtllm_kit.errors import PlanRefused
+from trtllm_kit.findings import Finding, errors
+from trtllm_kit.plan.checks.capacity import MEMORY_RULE
+from trtllm_kit.plan.plan import Plan
+from trtllm_kit.plan.quantization import FORMAT_BYTES
+from trtllm_kit.plan.remedies import nearest_to, summary
+from trtllm_kit.plan.settle import settle
+from trtllm_kit.spec.hardware import Hardware
+from trtllm_kit.spec.load import LoadedProfile
+from trtllm_kit.spec.model import ModelSpec, parameters
+from trtllm_kit.units import format_bytes
+
+
+def make_plan(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
+    """Decide every field with value, source and reason, and collect all findings.
+
+    A plan that does not fit is a plan with an ERROR finding, whose suggestion lists the nearest changes that fit.
+    Raises ``UsageError`` when the profile names a release trtkit does not know.
+    """
+    plan = settle(model, loaded, hardware)
+    if not any(finding.rule == MEMORY_RULE for finding in errors(plan.findings)):
+        return plan
+    remedies = nearest_to(plan, model, loaded, hardware)
+    text = summary(remedies) or _no_remedy(plan, hardware)
+    findings = tuple(_with_suggestion(finding, text) for finding in plan.findings)
+    return plan.model_copy(update={"findings": findings})
+
+
+def require_ok(plan: Plan) -> None:
+    """Raise ``PlanRefused`` with the first ERROR finding and the number of others; do nothing without one."""
+    found = errors(plan.findings)
+    if not found:
+        return
+    first, others = found[0], len(found) - 1
+    more = f" (and {others} more error{'s' if others > 1 else ''}: trtkit plan lists them)" if others else ""
+    raise PlanRefused(
+        f"the plan of profile {plan.profile} cannot run: {first.rule}: {first.message}{more}",
+        why=first.compared,
+        hint=first.suggestion,
+    )
+
+
+def _with_suggestion(finding: Finding, text: str) -> Finding:
+    return finding.model_copy(update={"suggestion": text}) if finding.rule == MEMORY_RULE else finding
+
+
+def _no_remedy(plan: Plan, hardware: Hardware) -> str:
+    had = format_bytes(hardware.gpus * hardware.gpu.memory_bytes.value)
+    least = format_bytes(parameters(plan.model) * FORMAT_BYTES["fp8"])
+    return (
+        f"hardware with more memory than the {had} of {hardware.name}: no one or two changes fit there, "
+        f"and the weights alone take {least} in fp8"
+    )

@@ -1,0 +1,190 @@
+"""Memory of the fullest GPU: what the terms take, what is left for the KV cache, how many sequences that holds.
+
+    KV budget = (capacity - terms) x free_gpu_memory_fraction x (1 - share the pool's allocator keeps)
+
+The terms are weights, activations, communication buffers, logits and the runtime itself. Coefficients are data
+(``upstream/memory.yaml``); ``docs/explanation/memory-model.md`` has the derivation and how well it predicts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, floor
+
+from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank, stages
+from trtllm_kit.plan.plan import MemoryPlan, MemoryTerm
+from trtllm_kit.plan.quantization import FORMAT_BYTES
+from trtllm_kit.plan.weights import Formats, Held, held_by_stage
+from trtllm_kit.spec.hardware import Hardware
+from trtllm_kit.spec.model import Attention, Experts, Layer, ModelSpec, parameters
+from trtllm_kit.spec.profile import KvCache, Limits, Load, Runtime
+from trtllm_kit.upstream import memory as upstream
+
+ROUTING_BLOCK = 128
+"""Tokens the expert kernels group in their routing workspace."""
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """Everything the memory of a deployment depends on."""
+
+    model: ModelSpec
+    hardware: Hardware
+    split: Split
+    formats: Formats
+    runtime: Runtime
+    limits: Limits
+    kv_cache: KvCache
+    load: Load
+
+
+def memory_plan(sizing: Sizing) -> MemoryPlan:
+    """Size every pipeline stage and return the one that holds the fewest sequences."""
+    plans = [_stage_plan(sizing, stage) for stage in stages(sizing.model, sizing.split.pipeline)]
+    return min(plans, key=lambda plan: (plan.sequences, plan.kv_budget_bytes))
+
+
+def kv_bytes_per_token(layers: tuple[Layer, ...], tensor: int, element_bytes: int) -> int:
+    """Return the bytes one more token takes on a tensor rank: keys and values of all these layers."""
+    return sum(_layer_kv_bytes(layer.attention, tensor, element_bytes) for layer in layers)
+
+
+def kv_bytes_per_sequence(layers: tuple[Layer, ...], sizing: Sizing, tokens: int) -> int:
+    """Return the bytes a sequence of that many tokens takes on a tensor rank, in whole blocks.
+
+    A layer with a sliding window holds no more than its window; beams share nothing here.
+    """
+    element_bytes = kv_element_bytes(sizing)
+    total = 0
+    for attention, count in Counter(layer.attention for layer in layers).items():
+        held = kept_tokens(attention, tokens)
+        rounded = ceil(held / sizing.kv_cache.tokens_per_block) * sizing.kv_cache.tokens_per_block
+        total += count * rounded * _layer_kv_bytes(attention, sizing.split.tensor, element_bytes)
+    return total
+
+
+def kept_tokens(attention: Attention, tokens: int) -> int:
+    """Return how many of a sequence's tokens the KV cache of a layer keeps."""
+    if attention.window is None or not upstream.holds_window_only(attention.kind):
+        return tokens
+    return min(tokens, attention.window)
+
+
+def kv_element_bytes(sizing: Sizing) -> int:
+    """Return the bytes of one key or value element; the reference runtime keeps all of them as float32."""
+    return 4 if sizing.runtime == "reference" else FORMAT_BYTES[sizing.formats.kv_cache]
+
+
+def sequence_tokens(load: Load, beams: int) -> int:
+    """Return the tokens a request of the asked length holds in the KV cache at its end."""
+    return load.input_tokens + load.output_tokens * beams
+
+
+def _stage_plan(sizing: Sizing, stage: range) -> MemoryPlan:
+    layers = tuple(sizing.model.layers[number] for number in stage)
+    held = held_by_stage(sizing.model, sizing.split, sizing.formats, stage)
+    terms = tuple(term for term in _terms(sizing, held) if term.bytes)
+    capacity = floor(sizing.hardware.gpu.memory_bytes.value)
+    left = capacity - sum(term.bytes for term in terms)
+    budget = _kv_budget(left, sizing.kv_cache.free_gpu_memory_fraction)
+    beams = sizing.limits.max_beam_width
+    per_sequence = kv_bytes_per_sequence(layers, sizing, sequence_tokens(sizing.load, beams))
+    return MemoryPlan(
+        capacity_bytes=capacity,
+        terms=terms,
+        kv_budget_bytes=budget,
+        kv_bytes_per_token=kv_bytes_per_token(layers, sizing.split.tensor, kv_element_bytes(sizing)),
+        kv_bytes_per_sequence=per_sequence,
+        sequences=max(0, budget // per_sequence),
+        min_sequences=sizing.load.min_concurrency,
+        parameters_even_split=round(parameters(sizing.model) / sizing.split.world_size),
+        parameters_held=held.parameters,
+    )
+
+
+def _kv_budget(left: int, fraction: float) -> int:
+    """Return what the runtime gives the KV cache of ``left`` bytes; a lack of memory is passed on as it is."""
+    return left if left < 0 else floor(left * fraction * (1 - upstream.kv_reserved_share()))
+
+
+def _layer_kv_bytes(attention: Attention, tensor: int, element_bytes: int) -> int:
+    return 2 * kv_heads_per_rank(attention, tensor) * attention.head_dim * element_bytes
+
+
+def _terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:
+    if not sizing.hardware.is_rehearsal:
+        yield from _gpu_weights(held)
+        yield from _gpu_terms(sizing)
+    elif sizing.runtime == "reference":
+        yield from _reference_terms(sizing, held)
+
+
+def _gpu_weights(held: Held) -> Iterator[MemoryTerm]:
+    yield MemoryTerm(name="weights in fp8", bytes=held.fp8_bytes, how=f"{held.fp8_elements:,} elements x 1 B")
+    yield MemoryTerm(name="weights in 16 bit", bytes=held.wide_bytes, how=f"{held.wide_elements:,} elements x 2 B")
+    yield MemoryTerm(name="scales", bytes=held.scale_bytes, how=f"{held.scales:,} scales x 4 B")
+
+
+def _gpu_terms(sizing: Sizing) -> Iterator[MemoryTerm]:
+    model, limits, ranks = sizing.model, sizing.limits, sizing.split.tensor
+    coefficient = upstream.activation_coefficient(activation_kind(model), ranks)
+    yield MemoryTerm(
+        name="activations",
+        bytes=round(2 * limits.max_num_tokens * model.hidden * coefficient),
+        how=f"2 B x {limits.max_num_tokens:,} tokens x {model.hidden:,} hidden x {coefficient:g}",
+    )
+    routing = _routing_factor(model) * limits.max_num_tokens * model.hidden // sizing.split.expert // ROUTING_BLOCK * 4
+    yield MemoryTerm(name="expert routing", bytes=routing, how=f"{limits.max_num_tokens:,} tokens sorted by expert")
+    yield MemoryTerm(
+        name="communication buffers",
+        bytes=upstream.buffer_bytes("communication", ranks),
+        how=f"NCCL buffers of {ranks} tensor ranks",
+    )
+    yield _logits_term(sizing)
+    yield MemoryTerm(
+        name="runtime",
+        bytes=upstream.buffer_bytes("runtime", ranks),
+        how="CUDA context, CUDA graphs, workspaces",
+    )
+
+
+def _reference_terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:
+    """Yield what the numpy runtime takes: it keeps every weight as float32 and runs prompts in pieces."""
+    model = sizing.model
+    yield MemoryTerm(name="weights", bytes=4 * held.parameters, how=f"{held.parameters:,} elements kept as float32")
+    widest = max(layer.attention.heads for layer in model.layers)
+    scores = widest * REFERENCE_PIECE * sizing.limits.max_seq_len
+    yield MemoryTerm(
+        name="activations",
+        bytes=2 * 4 * scores,
+        how=f"2 x {widest} heads x {REFERENCE_PIECE} x {sizing.limits.max_seq_len:,} attention scores x 4 B",
+    )
+    yield _logits_term(sizing)
+
+
+REFERENCE_PIECE = 512
+"""Tokens of a prompt that the reference runtime takes through the layers at once."""
+
+
+def _logits_term(sizing: Sizing) -> MemoryTerm:
+    limits, vocab = sizing.limits, sizing.model.vocab
+    return MemoryTerm(
+        name="logits",
+        bytes=limits.max_batch_size * limits.max_beam_width * vocab * 4,
+        how=f"{limits.max_batch_size:,} requests x beam width {limits.max_beam_width} x {vocab:,} words x 4 B",
+    )
+
+
+def activation_kind(model: ModelSpec) -> upstream.ActivationKind:
+    """Return which row of the activation table a model belongs to."""
+    if any(isinstance(layer.feed_forward, Experts) for layer in model.layers):
+        return "experts"
+    return "llama" if model.family in ("llama", "mistral") else "dense"
+
+
+def _routing_factor(model: ModelSpec) -> int:
+    """Return experts x experts per token of the model's largest expert block; 0 without one."""
+    blocks = (layer.feed_forward for layer in model.layers)
+    return max((block.experts * block.per_token for block in blocks if isinstance(block, Experts)), default=0)

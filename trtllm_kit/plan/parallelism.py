@@ -1,0 +1,129 @@
+"""How a model may be split over GPUs: what stands in the way of a split, and which splits are free of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+
+from trtllm_kit.spec.hardware import Hardware
+from trtllm_kit.spec.model import Attention, Experts, Layer, ModelSpec
+
+
+@dataclass(frozen=True)
+class Split:
+    """Ranks in each direction; ``expert`` shares out experts among the ``tensor`` ranks."""
+
+    tensor: int = 1
+    pipeline: int = 1
+    expert: int = 1
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return self.tensor * self.pipeline
+
+    @property
+    def expert_tensor(self) -> int:
+        """Ranks that split each single expert."""
+        return max(1, self.tensor // self.expert)
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """One thing in the way of a split."""
+
+    rule: str
+    message: str
+    compared: str
+    hard: bool = True
+    """False when the split would run, only slowly."""
+
+
+def obstacles(model: ModelSpec, split: Split, hardware: Hardware) -> tuple[Obstacle, ...]:
+    """Return everything in the way of a split on that hardware; an empty tuple means it is free to run."""
+    found = [*_gpu_obstacles(split, hardware), *_expert_obstacles(model, split)]
+    if split.pipeline > len(model.layers):
+        compared = f"{split.pipeline} stages, {len(model.layers)} layers"
+        found.append(Obstacle("PF20", "A pipeline stage would hold no layer.", compared))
+    for layer in dict.fromkeys(model.layers):
+        found += _layer_obstacles(layer, split)
+    return tuple(dict.fromkeys(found))
+
+
+def legal_tensors(model: ModelSpec, hardware: Hardware, pipeline: int, expert: int) -> tuple[int, ...]:
+    """Return the tensor rank counts, ascending, with nothing in their way at these other two counts."""
+    sizes = range(1, hardware.gpus // pipeline + 1)
+    return tuple(size for size in sizes if not obstacles(model, Split(size, pipeline, expert), hardware))
+
+
+def kv_heads_per_rank(attention: Attention, tensor: int) -> int:
+    """Return the KV heads a tensor rank holds: its share, and at least one, which is then a copy."""
+    return ceil(attention.kv_heads / tensor)
+
+
+def kv_replication(model: ModelSpec, tensor: int) -> int:
+    """Return the copies of every KV head over the tensor ranks."""
+    return max(ceil(tensor / layer.attention.kv_heads) for layer in dict.fromkeys(model.layers))
+
+
+def stages(model: ModelSpec, pipeline: int) -> tuple[range, ...]:
+    """Return the layer numbers of each pipeline stage; the first stages take the layers that are left over."""
+    each, left = divmod(len(model.layers), pipeline)
+    starts = [stage * each + min(stage, left) for stage in range(pipeline + 1)]
+    return tuple(range(start, end) for start, end in pairwise(starts))
+
+
+def fast_reach(hardware: Hardware) -> int:
+    """Return how many GPUs reach each other without leaving the NVLink domain or, with none, the node."""
+    return max(hardware.nvlink_domain, hardware.gpus_per_node)
+
+
+def _gpu_obstacles(split: Split, hardware: Hardware) -> Iterator[Obstacle]:
+    if split.world_size > hardware.gpus:
+        compared = f"{split.tensor} tensor x {split.pipeline} pipeline = {split.world_size} ranks, {hardware.gpus} GPUs"
+        yield Obstacle("PF20", f"{hardware.name} has fewer GPUs than the split has ranks.", compared)
+    if split.tensor > fast_reach(hardware):
+        message = "Tensor ranks would exchange every layer's result over the network between nodes."
+        compared = f"{split.tensor} tensor ranks, {fast_reach(hardware)} GPUs in one node or NVLink domain"
+        yield Obstacle("PF20", message, compared, hard=False)
+
+
+def _expert_obstacles(model: ModelSpec, split: Split) -> Iterator[Obstacle]:
+    counts = {layer.feed_forward.experts for layer in model.layers if isinstance(layer.feed_forward, Experts)}
+    if split.expert > 1 and not counts:
+        yield Obstacle("PF28", "The model has no experts to share out.", f"expert {split.expert}, 0 experts")
+    elif split.tensor % split.expert:
+        compared = f"{split.tensor} tensor ranks / {split.expert} expert ranks is not whole"
+        yield Obstacle("PF28", "The expert ranks do not divide the tensor ranks.", compared)
+    for count in sorted(count for count in counts if count % split.expert):
+        compared = f"{count} experts / {split.expert} expert ranks is not whole"
+        yield Obstacle("PF28", "The experts cannot be shared out evenly.", compared)
+
+
+def _layer_obstacles(layer: Layer, split: Split) -> Iterator[Obstacle]:
+    heads, kept, ranks = layer.attention.heads, layer.attention.kv_heads, split.tensor
+    if heads % ranks:
+        compared = f"{heads} heads / {ranks} tensor ranks is not whole"
+        yield Obstacle("PF1", f"{heads} attention heads cannot be split over {ranks} tensor ranks.", compared)
+    if max(kept, ranks) % min(kept, ranks):
+        compared = f"{kept} KV heads, {ranks} tensor ranks: neither divides the other"
+        yield Obstacle("PF2", f"{kept} KV heads can be neither split nor copied over {ranks} tensor ranks.", compared)
+    for width, parts in _widths(layer, split):
+        if width % parts:
+            compared = f"{width} / {parts} ranks is not whole"
+            yield Obstacle(
+                "PF6", f"A feed-forward block of width {width} cannot be split over {parts} ranks.", compared
+            )
+
+
+def _widths(layer: Layer, split: Split) -> Iterator[tuple[int, int]]:
+    """Yield each feed-forward width of a layer with the number of ranks that split it."""
+    block = layer.feed_forward
+    if not isinstance(block, Experts):
+        yield block.intermediate, split.tensor
+        return
+    yield block.intermediate, split.expert_tensor
+    if block.shared_intermediate:
+        yield block.shared_intermediate, split.tensor

@@ -1,0 +1,187 @@
+"""Settle every field of a plan from a model, a profile and hardware, and run the checks over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from trtllm_kit.plan.checks import Case, run_checks
+from trtllm_kit.plan.communication import communication_plan
+from trtllm_kit.plan.memory import Sizing, memory_plan
+from trtllm_kit.plan.parallelism import Split, kv_replication, legal_tensors
+from trtllm_kit.plan.plan import (
+    Decided,
+    LimitsPlan,
+    MemoryPlan,
+    ParallelismPlan,
+    Plan,
+    QuantizationPlan,
+    RuntimePlan,
+    Source,
+)
+from trtllm_kit.plan.weights import Formats
+from trtllm_kit.spec.hardware import Hardware
+from trtllm_kit.spec.load import LoadedProfile
+from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.profile import DeployProfile
+from trtllm_kit.upstream import Release, release
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The tensor ranks chosen, what they hold, and why."""
+
+    split: Split
+    memory: MemoryPlan
+    source: Source
+    reason: str
+
+
+def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
+    """Decide everything and check it; what does not fit or cannot run is an ERROR finding.
+
+    Raises ``UsageError`` when the profile names a release trtkit does not know.
+    """
+    profile = loaded.profile
+    known = release(profile.trtllm_version)
+    choice = choose_split(model, loaded, hardware)
+    plan = Plan(
+        profile=profile.name,
+        model=model,
+        hardware=hardware.name,
+        gpu=hardware.gpu.name,
+        compute_capability=hardware.gpu.compute_capability,
+        release=_release(profile, known),
+        toolchain=_toolchain(loaded, known),
+        quantization=_quantization(loaded),
+        calibration=profile.calibration,
+        parallelism=_parallelism(model, loaded, choice),
+        limits=_limits(loaded),
+        runtime=_runtime(loaded),
+        serve=profile.serve,
+        environment=dict(profile.environment),
+        memory=choice.memory,
+        communication=communication_plan(model, choice.split.tensor, profile.load.input_tokens),
+        findings=(),
+    )
+    findings = run_checks(
+        Case(plan=plan, profile=profile, hardware=hardware, sizing=sizing_of(model, profile, hardware, choice.split))
+    )
+    return plan.model_copy(update={"findings": findings})
+
+
+def sizing_of(model: ModelSpec, profile: DeployProfile, hardware: Hardware, split: Split) -> Sizing:
+    """Gather what the memory of a profile depends on, under one split."""
+    asked = profile.quantization
+    return Sizing(
+        model=model,
+        hardware=hardware,
+        split=split,
+        formats=Formats(weights=asked.weights, kv_cache=asked.kv_cache, exclude=asked.exclude),
+        runtime=profile.runtime,
+        limits=profile.limits,
+        kv_cache=profile.kv_cache,
+        load=profile.load,
+    )
+
+
+def choose_split(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Choice:
+    """Take the asked tensor ranks, or the fewest legal ones that hold the asked sequences."""
+    asked = loaded.profile.parallelism
+    if asked.tensor != "auto":
+        split = Split(asked.tensor, asked.pipeline, asked.expert)
+        memory = memory_plan(sizing_of(model, loaded.profile, hardware, split))
+        return Choice(split, memory, _source(loaded, "parallelism.tensor"), _why(loaded, "parallelism.tensor"))
+    legal = legal_tensors(model, hardware, asked.pipeline, asked.expert)
+    first = sizing_of(model, loaded.profile, hardware, Split(1, asked.pipeline, asked.expert))
+    return _fewest_that_fit(first, legal or (1,))
+
+
+def _fewest_that_fit(first: Sizing, legal: tuple[int, ...]) -> Choice:
+    """Try the legal tensor rank counts from below; the reason names what each of them holds."""
+    tried: list[str] = []
+    for tensor in legal:
+        split = replace(first.split, tensor=tensor)
+        memory = memory_plan(replace(first, split=split))
+        tried.append(f"tensor {tensor} holds {memory.sequences:,}")
+        if memory.fits:
+            break
+    verdict = "fewest ranks that fit" if memory.fits else "most ranks that are legal here, and they do not fit"
+    why = f"{verdict}; of {memory.min_sequences:,} asked sequences {', '.join(tried)}"
+    return Choice(split, memory, "rule", why)
+
+
+def _release(profile: DeployProfile, known: Release) -> Decided[str]:
+    same = known.version == profile.trtllm_version
+    reason = "asked by the profile" if same else f"the newest release that {profile.trtllm_version} names"
+    return Decided(value=known.version, source="profile" if same else "upstream", reason=reason)
+
+
+def _toolchain(loaded: LoadedProfile, known: Release) -> Decided[str]:
+    asked = loaded.profile.toolchain
+    if asked != "auto":
+        return _asked(loaded, "toolchain", asked)
+    if "llm-api" in known.toolchains:
+        reason = f"{known.version} loads Hugging Face checkpoints itself"
+        return Decided(value="llm-api", source="upstream", reason=reason)
+    reason = f"{known.version} is older than the PyTorch backend (1.0) and needs built engines"
+    return Decided(value="trtllm-build", source="upstream", reason=reason)
+
+
+def _quantization(loaded: LoadedProfile) -> QuantizationPlan:
+    asked = loaded.profile.quantization
+    return QuantizationPlan(
+        weights=_asked(loaded, "quantization.weights", asked.weights),
+        kv_cache=_asked(loaded, "quantization.kv_cache", asked.kv_cache),
+        exclude=_asked(loaded, "quantization.exclude", asked.exclude),
+    )
+
+
+def _parallelism(model: ModelSpec, loaded: LoadedProfile, choice: Choice) -> ParallelismPlan:
+    asked, copies = loaded.profile.parallelism, kv_replication(model, choice.split.tensor)
+    heads = min(layer.attention.kv_heads for layer in model.layers)
+    counts = f"{heads} KV heads, {choice.split.tensor} tensor ranks"
+    return ParallelismPlan(
+        tensor=Decided(value=choice.split.tensor, source=choice.source, reason=choice.reason),
+        pipeline=_asked(loaded, "parallelism.pipeline", asked.pipeline),
+        expert=_asked(loaded, "parallelism.expert", asked.expert),
+        kv_replication=Decided(value=copies, source="model", reason=counts),
+    )
+
+
+def _limits(loaded: LoadedProfile) -> LimitsPlan:
+    asked = loaded.profile.limits
+    return LimitsPlan(
+        max_batch_size=_asked(loaded, "limits.max_batch_size", asked.max_batch_size),
+        max_num_tokens=_asked(loaded, "limits.max_num_tokens", asked.max_num_tokens),
+        max_seq_len=_asked(loaded, "limits.max_seq_len", asked.max_seq_len),
+        max_beam_width=_asked(loaded, "limits.max_beam_width", asked.max_beam_width),
+    )
+
+
+def _runtime(loaded: LoadedProfile) -> RuntimePlan:
+    profile = loaded.profile
+    return RuntimePlan(
+        runtime=_asked(loaded, "runtime", profile.runtime),
+        free_gpu_memory_fraction=_asked(
+            loaded, "kv_cache.free_gpu_memory_fraction", profile.kv_cache.free_gpu_memory_fraction
+        ),
+        tokens_per_block=_asked(loaded, "kv_cache.tokens_per_block", profile.kv_cache.tokens_per_block),
+        enable_block_reuse=_asked(loaded, "kv_cache.enable_block_reuse", profile.kv_cache.enable_block_reuse),
+        scheduler_policy=_asked(loaded, "scheduler.policy", profile.scheduler.policy),
+        chunked_prefill=_asked(loaded, "scheduler.chunked_prefill", profile.scheduler.chunked_prefill),
+    )
+
+
+def _asked(loaded: LoadedProfile, key: str, value: T) -> Decided[T]:
+    return Decided(value=value, source=_source(loaded, key), reason=_why(loaded, key))
+
+
+def _source(loaded: LoadedProfile, key: str) -> Source:
+    return "profile" if loaded.source(key) == "profile" else "default"
+
+
+def _why(loaded: LoadedProfile, key: str) -> str:
+    return "asked by the profile" if _source(loaded, key) == "profile" else "not asked: trtkit's default"
