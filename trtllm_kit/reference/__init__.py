@@ -1,1 +1,4 @@
-"""A small numpy forward pass of Llama-shaped models: reads arrays, makes logits, text and amax statistics. Pure."""
+"""The numpy forward pass: reads a model spec and weights; makes logits. Pure, float32, clear before fast.
+
+It needs no torch and no GPU, and it is what calibration, the quality report, tests and the rehearsal runtime run on.
+"""

@@ -1,0 +1,83 @@
+"""Plans for conversion tests, made by hand from a model folder and the formats asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from trtllm_kit.plan.plan import (
+    CommunicationPlan,
+    Decided,
+    LimitsPlan,
+    MemoryPlan,
+    ParallelismPlan,
+    Plan,
+    QuantizationPlan,
+    RuntimePlan,
+)
+from trtllm_kit.spec.load import load_model
+from trtllm_kit.spec.profile import Calibration, KvFormat, Serve, WeightFormat
+
+T = TypeVar("T")
+
+
+def plan_for(
+    folder: Path,
+    weights: WeightFormat = "bf16",
+    kv_cache: KvFormat = "bf16",
+    *,
+    exclude: tuple[str, ...] = ("lm_head",),
+    samples: int = 2,
+    tokens_per_sample: int = 48,
+    text: str | None = None,
+) -> Plan:
+    """Plan a conversion of ``folder``; what a checkpoint does not depend on has arbitrary values."""
+    return Plan(
+        profile="test",
+        model=load_model(folder),
+        hardware="cpu-rehearsal",
+        gpu="cpu",
+        compute_capability=0,
+        release=_decided("1.2.1"),
+        toolchain=_decided("llm-api"),
+        quantization=QuantizationPlan(
+            weights=_decided(weights), kv_cache=_decided(kv_cache), exclude=_decided(exclude)
+        ),
+        calibration=Calibration(samples=samples, tokens_per_sample=tokens_per_sample, text=text),
+        parallelism=ParallelismPlan(
+            tensor=_decided(1), pipeline=_decided(1), expert=_decided(1), kv_replication=_decided(1)
+        ),
+        limits=LimitsPlan(
+            max_batch_size=_decided(4),
+            max_num_tokens=_decided(512),
+            max_seq_len=_decided(512),
+            max_beam_width=_decided(1),
+        ),
+        runtime=RuntimePlan(
+            runtime=_decided("reference"),
+            free_gpu_memory_fraction=_decided(0.9),
+            tokens_per_block=_decided(32),
+            enable_block_reuse=_decided(True),
+            scheduler_policy=_decided("guaranteed_no_evict"),
+            chunked_prefill=_decided(True),
+        ),
+        serve=Serve(),
+        environment={},
+        memory=MemoryPlan(
+            capacity_bytes=1 << 30,
+            terms=(),
+            kv_budget_bytes=1 << 29,
+            kv_bytes_per_token=1,
+            kv_bytes_per_sequence=1,
+            sequences=1,
+            min_sequences=1,
+            parameters_even_split=1,
+            parameters_held=1,
+        ),
+        communication=CommunicationPlan(all_reduces=0, payload_bytes=0, sent_bytes_per_gpu=0),
+        findings=(),
+    )
+
+
+def _decided(value: T) -> Decided[T]:
+    return Decided(value=value, source="profile", reason="test")

@@ -1,0 +1,160 @@
+"""Refuses weights that are not the model ``config.json`` describes, with every problem at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from trtllm_kit.checkpoint.header import StoredTensor
+from trtllm_kit.checkpoint.names import DTYPE_NAMES, scale_name
+from trtllm_kit.checkpoint.problems import raise_all
+from trtllm_kit.checkpoint.reader import INDEX, WeightFolder
+from trtllm_kit.errors import KitError, TensorError, WeightIndexError
+from trtllm_kit.spec.model import ModelSpec, Role, TensorFact, model_tensors
+
+_BUFFERS = (".rotary_emb.inv_freq", ".masked_bias")
+"""Endings of tensors that hold constants, which old versions of transformers saved."""
+_VISION = ("vision_model.", "multi_modal_projector.")
+_Readable = Callable[[StoredTensor], bool]
+_MISSING_ADVICE = "download the model again, or correct config.json"
+
+
+@dataclass(frozen=True)
+class Extras:
+    """Tensors beyond the text model's own."""
+
+    copied: tuple[str, ...]
+    """Parts the kit does not run and passes through (Llama 4's vision tower)."""
+    left_out: dict[str, str]
+    """Tensors that change nothing, with the reason."""
+
+
+def check_source(weights: WeightFolder, model: ModelSpec) -> Extras:
+    """Check plain weights, as ``convert`` reads them; raises ``TensorError`` or ``WeightIndexError``."""
+    problems: list[KitError] = [*_quantised(weights, model)]
+    if problems:
+        raise_all(problems[:1], weights.folder)
+    wanted = {"F32", DTYPE_NAMES[model.dtype]}
+    problems += _differences(weights, model, lambda stored: stored.dtype in wanted)
+    extras, refused = _sort_extras(weights, model)
+    raise_all([*problems, *refused], weights.folder)
+    return extras
+
+
+def check_loadable(weights: WeightFolder, model: ModelSpec) -> None:
+    """Check plain or per-tensor FP8 weights, as the reference forward pass reads them; raises ``TensorError``."""
+
+    def readable(stored: StoredTensor) -> bool:
+        scaled = scale_name(stored.name, "weight_scale") in weights.tensors
+        return stored.dtype in DTYPE_NAMES.values() or (stored.dtype == "F8_E4M3" and scaled)
+
+    raise_all(_differences(weights, model, readable), weights.folder)
+
+
+def _quantised(weights: WeightFolder, model: ModelSpec) -> Iterator[TensorError]:
+    """Find an input that is not plain weights, by its config or its tensors."""
+    plain = "convert the model's own BF16 checkpoint; a checkpoint that is quantised already is served as it is"
+    if model.quantized_as is not None:
+        yield TensorError(
+            f"{weights.folder} is quantised already ({model.quantized_as})",
+            why=f"its configuration says quant_method {model.quantized_as!r}",
+            hint=plain,
+        )
+    for name in weights.tensors:
+        if name.endswith((".qweight", "_weight_scale", ".weight_scale", ".weight_scale_inv", ".weight_packed")):
+            yield TensorError(f"{weights.folder} is quantised already", why=f"it holds the tensor {name}", hint=plain)
+
+
+def _differences(weights: WeightFolder, model: ModelSpec, readable: _Readable) -> list[KitError]:
+    problems: list[KitError] = []
+    for fact in model_tensors(model):
+        for name in fact.names():
+            problem = _difference(weights, model, fact, name, readable)
+            if problem is not None:
+                problems.append(problem)
+    return problems
+
+
+def _difference(
+    weights: WeightFolder, model: ModelSpec, fact: TensorFact, name: str, readable: _Readable
+) -> KitError | None:
+    stored = weights.tensors.get(name)
+    if stored is None:
+        return _missing(weights, fact, name)
+    if stored.shape != fact.shape:
+        return TensorError(
+            f"tensor {name} has shape {list(stored.shape)}",
+            why=f"config.json of this {model.architecture} gives it {list(fact.shape)}",
+            hint="correct config.json; never change head counts to make shapes fit",
+        )
+    if not readable(stored):
+        return TensorError(
+            f"tensor {name} is stored as {stored.dtype}",
+            why=f"config.json says the weights are {model.dtype} ({DTYPE_NAMES[model.dtype]})",
+            hint="correct torch_dtype in config.json, or give the model's plain 16-bit weights",
+        )
+    return None
+
+
+def _missing(weights: WeightFolder, fact: TensorFact, name: str) -> KitError:
+    if name in weights.unindexed:
+        return WeightIndexError(
+            f"tensor {name} is not in {INDEX}",
+            why="config.json requires it, and it lies in a shard without an index entry",
+            hint=f"download {INDEX} again from the revision of the shards",
+        )
+    if fact.role is Role.HEAD:
+        return TensorError(
+            f"tensor {name} is missing",
+            why="config.json says tie_word_embeddings is false, so the output head is a tensor of its own",
+            hint="download the model again, or set tie_word_embeddings to true if the head is the embedding",
+        )
+    return TensorError(f"tensor {name} is missing", why="config.json requires it", hint=_MISSING_ADVICE)
+
+
+def _sort_extras(weights: WeightFolder, model: ModelSpec) -> tuple[Extras, list[KitError]]:
+    known = {name for fact in model_tensors(model) for name in fact.names()}
+    copied: list[str] = []
+    unknown: list[str] = []
+    left_out = dict.fromkeys(sorted(weights.unindexed - known), "not in the index")
+    refused: list[KitError] = []
+    for name in (name for name in weights.tensors if name not in known):
+        if name.endswith(_BUFFERS):
+            left_out[name] = "a constant the runtime computes"
+        elif model.family == "llama4" and name.startswith(_VISION):
+            copied.append(name)
+        elif name == model.head_name and _same_values(weights, name, f"{model.prefix}embed_tokens.weight"):
+            left_out[name] = "tied to the embedding, and equal to it"
+        elif name == model.head_name:
+            refused.append(_untied(name))
+        else:
+            unknown.append(name)
+    if unknown:
+        refused.append(_unknown(unknown))
+    return Extras(tuple(copied), left_out), refused
+
+
+def _same_values(weights: WeightFolder, one: str, other: str) -> bool:
+    if other not in weights.tensors or weights.tensors[one].nbytes != weights.tensors[other].nbytes:
+        return False
+    pairs = zip(weights.tiles(one), weights.tiles(other), strict=True)
+    return all(np.array_equal(left, right) for left, right in pairs)
+
+
+def _untied(name: str) -> TensorError:
+    return TensorError(
+        f"tensor {name} differs from the embedding",
+        why="config.json says tie_word_embeddings is true, so one of the two would be dropped without a word",
+        hint="set tie_word_embeddings to false in config.json, or remove the head if it is not meant",
+    )
+
+
+def _unknown(names: list[str]) -> TensorError:
+    shown = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+    return TensorError(
+        f"{len(names)} tensors are not described by config.json: {shown}",
+        why="leaving out weights that the model was trained with changes what it says",
+        hint="compare config.json (layers, biases, experts) with the model's own repository",
+    )

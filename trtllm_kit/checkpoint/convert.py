@@ -1,0 +1,131 @@
+"""Makes the checkpoint a plan asks for: checks everything, calibrates, streams the tensors, says what was lost."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from trtllm_kit.artifact import Manifest, Stage, read_manifest, staged
+from trtllm_kit.checkpoint import calibrate as calibration
+from trtllm_kit.checkpoint.calibrate import Calibrated
+from trtllm_kit.checkpoint.config_files import config_text, hf_quant_config, small_files
+from trtllm_kit.checkpoint.evaluate import compare_pieces
+from trtllm_kit.checkpoint.facts import checkpoint_facts
+from trtllm_kit.checkpoint.job import Job, locate, prepare
+from trtllm_kit.checkpoint.layout import SHARD_BYTES, TensorStep
+from trtllm_kit.checkpoint.load import open_checkpoint
+from trtllm_kit.checkpoint.names import QUANT_CONFIG
+from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
+from trtllm_kit.checkpoint.produce import Producer
+from trtllm_kit.checkpoint.reader import INDEX, SINGLE
+from trtllm_kit.checkpoint.writer import write_safetensors
+from trtllm_kit.errors import StorageError
+from trtllm_kit.plan.plan import Plan, conversion_digest
+from trtllm_kit.progress import Progress
+from trtllm_kit.units import MIB, format_bytes
+
+__all__ = ["Conversion", "TensorStep", "conversion_steps", "convert"]
+
+_ROOM_FOR_SMALL_FILES = 64 * MIB
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A finished checkpoint."""
+
+    manifest: Manifest
+    up_to_date: bool
+    """It was there already, made by the same plan from the same source."""
+
+
+def conversion_steps(source: Path, plan: Plan) -> tuple[TensorStep, ...]:
+    """Return every tensor ``convert`` would write, in order; raises what its checks raise, and writes nothing."""
+    _, _, steps = locate(source, plan, SHARD_BYTES)
+    return steps
+
+
+def convert(source: Path, plan: Plan, out: Path, progress: Progress, *, shard_bytes: int = SHARD_BYTES) -> Conversion:
+    """Write the checkpoint of ``plan`` into ``out``; a rerun goes on at the shard it was cut in, or does nothing.
+
+    Raises, before the first byte: ``ModelConfigError``, ``WeightFileError``, ``WeightIndexError``, ``TensorError``
+    (all problems of the weights at once), ``PlanDrift``, ``MissingExtra``, ``CalibrationError``, ``StorageError``
+    (no room), ``OutputOccupied``, ``LockTimeout``; and while it works ``TensorError`` for NaN or Inf by name and
+    ``StorageError``. After an error no output is left.
+    """
+    job = prepare(source, plan, shard_bytes)
+    with staged(out, "checkpoint", job.key) as stage:
+        if stage is None:
+            return Conversion(read_manifest(out, "checkpoint"), up_to_date=True)
+        _require_room(stage, job.steps)
+        calibrated = _calibrated(stage, job, progress)
+        _write_shards(stage, job, calibrated, progress)
+        _write_small_files(stage, job)
+        facts = checkpoint_facts(job, calibrated) | _quality(stage, job, progress)
+        inputs = {"plan": conversion_digest(plan), "model": job.source_digest}
+        return Conversion(stage.publish(inputs, facts), up_to_date=False)
+
+
+def _require_room(stage: Stage, steps: Sequence[TensorStep]) -> None:
+    needed = sum(step.nbytes for step in steps if not stage.has(step.file)) + _ROOM_FOR_SMALL_FILES
+    free = shutil.disk_usage(stage.path).free
+    if free < needed:
+        raise StorageError(
+            f"no room for the checkpoint in {stage.out.parent}",
+            why=f"{format_bytes(needed)} needed, {format_bytes(free)} free",
+            hint="free space there, or choose an --out on another file system",
+        )
+
+
+def _calibrated(stage: Stage, job: Job, progress: Progress) -> Calibrated | None:
+    """Measure the scales, or take what an interrupted run measured, so that its shards and ours agree."""
+    scales = [step.name for step in job.steps if step.action in ("input_scale", "kv_scale")]
+    if job.texts is None or not scales:
+        return None
+    if stage.has(calibration.FILE):
+        return Calibrated.model_validate_json((stage.path / calibration.FILE).read_text("utf-8"))
+    calibrated = calibration.calibrate(job.opened(), job.texts.calibration, scales, job.texts.text, progress)
+    stage.write_text(calibration.FILE, calibrated.model_dump_json(indent=1) + "\n")
+    return calibrated
+
+
+def _write_shards(stage: Stage, job: Job, calibrated: Calibrated | None, progress: Progress) -> None:
+    producer = Producer(job.weights, job.plan.model, calibrated.amax if calibrated else {}, progress)
+    todo = [step for step in job.steps if not stage.has(step.file)]
+    progress.start("writing weights", sum(step.nbytes for step in todo), "bytes")
+    for file, steps in groupby(todo, key=lambda step: step.file):
+        stage.record(file, write_safetensors(stage.path / file, list(steps), producer.tiles))
+    progress.finish()
+
+
+def _write_small_files(stage: Stage, job: Job) -> None:
+    model, formats = job.plan.model, job.plan.quantization
+    for path in small_files(job.source):
+        shutil.copyfile(path, stage.path / path.name)
+        if path.name != "config.json":
+            stage.record(path.name)
+    stage.write_text("config.json", config_text(job.source, model, formats))
+    quantised = hf_quant_config(model, formats)
+    if quantised is not None:
+        stage.write_text(QUANT_CONFIG, _json(quantised))
+    files = {step.name: step.file for step in job.steps}
+    if set(files.values()) != {SINGLE}:
+        size = sum(step.nbytes for step in job.steps)
+        stage.write_text(INDEX, _json({"metadata": {"total_size": size}, "weight_map": dict(sorted(files.items()))}))
+    stage.write_text(PLAN_FILE, plan_text(job.plan))
+
+
+def _quality(stage: Stage, job: Job, progress: Progress) -> dict[str, Any]:
+    """Compare the finished checkpoint with its source over the held text; nothing for 16-bit formats."""
+    if job.texts is None:
+        return {}
+    comparison = compare_pieces(job.opened(), open_checkpoint(stage.path), job.texts.held, progress)
+    return {"quality": asdict(comparison)}
+
+
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"

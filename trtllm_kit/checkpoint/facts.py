@@ -1,0 +1,79 @@
+"""What the manifest of a checkpoint says: formats, sizes, how scales were measured, and what a reader should know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from typing import Any
+
+from trtllm_kit.checkpoint.calibrate import Calibrated
+from trtllm_kit.checkpoint.job import Job
+from trtllm_kit.checkpoint.layout import half_format
+from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.spec.model import model_tensors
+
+
+def checkpoint_facts(job: Job, calibrated: Calibrated | None) -> dict[str, Any]:
+    """Return the facts, JSON values only; ``findings`` are what the conversion noticed."""
+    formats = job.plan.quantization
+    facts: dict[str, Any] = {
+        "architecture": job.plan.model.architecture,
+        "weights": formats.weights.value,
+        "kv_cache": formats.kv_cache.value,
+        "tensors": len(job.steps),
+        "quantised_tensors": sum(step.action == "quantise" for step in job.steps),
+        "weight_bytes": sum(step.nbytes for step in job.steps),
+        "weight_files": len({step.file for step in job.steps}),
+        "left_out": job.extras.left_out,
+        "findings": [finding.model_dump(mode="json") for finding in _findings(job, calibrated)],
+    }
+    if calibrated is not None:
+        facts["calibration"] = calibrated.model_dump(exclude={"amax"})
+    return facts
+
+
+def _findings(job: Job, calibrated: Calibrated | None) -> Iterator[Finding]:
+    stored = job.weights.tensors
+    rounded = {step.source for step in job.steps} & {name for name, tensor in stored.items() if tensor.dtype == "F32"}
+    if rounded:
+        yield Finding(
+            rule="CK1",
+            severity=Severity.WARNING,
+            message=f"Float32 weights were rounded to {half_format(job.plan.model)}, which no runtime would undo.",
+            compared=f"{len(rounded)} of {len(stored)} tensors are float32 in the source",
+            suggestion="convert from 16-bit weights when the model's author publishes them",
+        )
+    unused = [pattern for pattern in job.plan.quantization.exclude.value if not _matches(job, pattern)]
+    if job.plan.quantization.weights.value == "fp8" and unused:
+        yield Finding(
+            rule="CK2",
+            severity=Severity.WARNING,
+            message="An exclude pattern matches no module, so it keeps nothing in 16 bit.",
+            compared=f"unmatched: {', '.join(unused)}",
+            suggestion="correct quantization.exclude; trtkit convert --dry-run lists the tensor names",
+        )
+    if calibrated is None:
+        return
+    if calibrated.samples < job.plan.calibration.samples:
+        yield Finding(
+            rule="CK3",
+            severity=Severity.WARNING,
+            message="The calibration text is shorter than was asked for.",
+            compared=f"{job.plan.calibration.samples} samples asked, {calibrated.samples} in the text",
+            suggestion="give calibration.text a longer file, or lower calibration.samples",
+        )
+    if calibrated.experts_without_tokens:
+        yield Finding(
+            rule="CK4",
+            severity=Severity.WARNING,
+            message="Some experts saw no calibration token and took their layer's largest input scale.",
+            compared=f"{calibrated.experts_without_tokens} experts without a token, {calibrated.tokens} tokens run",
+            suggestion="raise calibration.samples",
+        )
+
+
+def _matches(job: Job, pattern: str) -> bool:
+    model = job.plan.model
+    names = (name for fact in model_tensors(model) for name in fact.names())
+    modules = (*(name.rpartition(".")[0] for name in names), model.head_name.removesuffix(".weight"))
+    return any(fnmatchcase(module, pattern) for module in modules)

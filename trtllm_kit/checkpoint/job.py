@@ -1,0 +1,96 @@
+"""A conversion of which everything was checked and nothing written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from trtllm_kit.checkpoint.calibrate import read_text
+from trtllm_kit.checkpoint.check import Extras, check_source
+from trtllm_kit.checkpoint.config_files import small_files
+from trtllm_kit.checkpoint.evaluate import WINDOW, held_text
+from trtllm_kit.checkpoint.identity import source_digest
+from trtllm_kit.checkpoint.layout import TensorStep, tensor_steps
+from trtllm_kit.checkpoint.load import OpenCheckpoint, StoredWeights, load_tokenizer
+from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
+from trtllm_kit.checkpoint.stream import Window, windows
+from trtllm_kit.errors import CalibrationError, PlanDrift
+from trtllm_kit.plan.plan import Plan, conversion_digest, digest_of
+from trtllm_kit.reference.rope import RotaryTable
+from trtllm_kit.spec.load import load_model
+
+_BYTES_VERSION = 1
+"""Raised when the same plan and source would give other bytes than before."""
+_REPORT_TOKENS = 768
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the forward pass runs on, cut into tokens."""
+
+    text: str
+    calibration: list[Window]
+    held: list[Window]
+    """Never seen by calibration; the quality report reads it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a conversion reads and makes."""
+
+    source: Path
+    plan: Plan
+    weights: WeightFolder
+    extras: Extras
+    steps: tuple[TensorStep, ...]
+    texts: Texts | None
+    """None when every format is 16 bit, which needs no forward pass and no tokenizer."""
+    source_digest: str
+
+    @property
+    def key(self) -> str:
+        """Digest of all that the output's bytes depend on."""
+        text = None if self.texts is None else self.texts.text
+        files = [step.file for step in self.steps]
+        return digest_of([_BYTES_VERSION, conversion_digest(self.plan), self.source_digest, text, files])
+
+    def opened(self) -> OpenCheckpoint:
+        """Return the source as the forward pass reads it: plain weights, plain KV cache."""
+        return OpenCheckpoint(self.plan.model, StoredWeights(self.weights), "bf16")
+
+
+def prepare(source: Path, plan: Plan, shard_bytes: int) -> Job:
+    """Check the weights, the plan and the texts; raises what ``convert`` promises to raise before the first byte."""
+    weights, extras, steps = locate(source, plan, shard_bytes)
+    texts = _texts(source, plan)
+    return Job(source, plan, weights, extras, steps, texts, source_digest(weights, small_files(source)))
+
+
+def locate(source: Path, plan: Plan, shard_bytes: int) -> tuple[WeightFolder, Extras, tuple[TensorStep, ...]]:
+    """Open and check the weights, and decide every output tensor."""
+    model = load_model(source)
+    weights = open_weights(source)
+    extras = check_source(weights, model)
+    if model != plan.model:
+        raise PlanDrift(
+            f"{source} is not the model of the plan",
+            why=f"its config.json gives another model than the {plan.model.architecture} the plan was made for",
+            hint="plan again with trtkit plan",
+        )
+    return weights, extras, tensor_steps(model, plan.quantization, weights, extras, shard_bytes)
+
+
+def _texts(source: Path, plan: Plan) -> Texts | None:
+    """Read and cut the texts when a format needs the forward pass."""
+    formats, asked = plan.quantization, plan.calibration
+    if formats.weights.value != "fp8" and formats.kv_cache.value != "fp8":
+        return None
+    RotaryTable(plan.model)  # refuses a rope kind that cannot be run
+    tokenizer = load_tokenizer(source)
+    text = read_text(asked.text)
+    pieces = windows(tokenizer, text, asked.samples, min(asked.tokens_per_sample, plan.model.max_position))
+    if not pieces:
+        raise CalibrationError(
+            "the calibration text is empty", why="it gives no token", hint="give calibration.text a longer file"
+        )
+    return Texts(text, pieces, windows(tokenizer, held_text(), _REPORT_TOKENS // WINDOW, WINDOW))

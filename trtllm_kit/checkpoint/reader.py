@@ -1,0 +1,174 @@
+"""Opens a Hugging Face folder's weights: one safetensors file, or the shards that the index names.
+
+Data is read with plain reads into numpy arrays rather than mapped: a disk that fails or a file that shrinks during
+the run is then an error with three lines, where a mapped page would kill the process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import RawIOBase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trtllm_kit.checkpoint.header import NUMPY_TYPES, FileHeader, StoredTensor, read_header
+from trtllm_kit.checkpoint.problems import raise_all
+from trtllm_kit.errors import KitError, ModelNotFound, WeightFileError, WeightIndexError, storage_error
+from trtllm_kit.units import KIB
+
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+TILE_BYTES = 512 * KIB
+"""Small enough to stay in a core's cache between reading, conversion and writing."""
+
+Raw = NDArray[Any]
+"""An array of stored elements: bits for formats numpy has no type for (BF16 as uint16, FP8 as uint8)."""
+
+
+@dataclass(frozen=True)
+class WeightFolder:
+    """The weights of one folder, located and not yet read."""
+
+    folder: Path
+    files: tuple[FileHeader, ...]
+    tensors: dict[str, StoredTensor]
+    """By name; of a sharded folder only what the index names."""
+    unindexed: frozenset[str] = frozenset()
+    """Tensors that lie in a shard and that the index does not name."""
+
+    def read(self, name: str) -> Raw:
+        """Return a whole tensor."""
+        tensor = self.tensors[name]
+        whole = next(self.tiles(name, max(tensor.nbytes, 1)), np.empty(0, NUMPY_TYPES[tensor.dtype]))
+        return whole.reshape(tensor.shape)
+
+    def tiles(self, name: str, tile_bytes: int = TILE_BYTES) -> Iterator[Raw]:
+        """Yield a tensor's elements in order, flat, in new arrays of at most ``tile_bytes``."""
+        tensor = self.tensors[name]
+        dtype = NUMPY_TYPES[tensor.dtype]
+        step = max(tile_bytes // dtype.itemsize, 1) * dtype.itemsize
+        try:
+            with tensor.file.open("rb", buffering=0) as file:
+                file.seek(tensor.begin)
+                for begin in range(0, tensor.nbytes, step):
+                    yield _read_exactly(file, tensor, min(step, tensor.nbytes - begin)).view(dtype)
+        except OSError as error:
+            error.filename = error.filename or str(tensor.file)
+            raise storage_error(error, f"reading {name}") from None
+
+
+def open_weights(folder: Path) -> WeightFolder:
+    """Locate every tensor; raises one error with all that is wrong with the index and the files.
+
+    Raises ``ModelNotFound``, ``WeightFileError``, ``WeightIndexError`` or ``StorageError``.
+    """
+    if (folder / INDEX).exists():
+        return _open_sharded(folder)
+    if (folder / SINGLE).exists():
+        header = read_header(folder / SINGLE)
+        return WeightFolder(folder, (header,), header.tensors)
+    raise _no_weights(folder)
+
+
+def _open_sharded(folder: Path) -> WeightFolder:
+    weight_map = _read_index(folder / INDEX)
+    headers: dict[str, FileHeader] = {}
+    problems: list[KitError] = []
+    for file, count in sorted(Counter(weight_map.values()).items()):
+        try:
+            headers[file] = _shard(folder, file, count)
+        except KitError as error:
+            problems.append(error)
+    tensors: dict[str, StoredTensor] = {}
+    for name, file in weight_map.items():
+        if file not in headers:
+            continue
+        if name in headers[file].tensors:
+            tensors[name] = headers[file].tensors[name]
+        else:
+            problems.append(_not_in_shard(name, file))
+    raise_all(problems, folder)
+    stored = {name for header in headers.values() for name in header.tensors}
+    return WeightFolder(folder, tuple(headers.values()), tensors, frozenset(stored - tensors.keys()))
+
+
+def _shard(folder: Path, file: str, tensors: int) -> FileHeader:
+    path = folder / file
+    if Path(file).name != file:
+        raise WeightIndexError(
+            f"{INDEX} names {file!r}", why="a shard must lie beside the index", hint="download the model again"
+        )
+    if not path.exists():
+        raise WeightIndexError(
+            f"shard {file} is missing", why=f"{INDEX} says it holds {tensors} tensors", hint=f"download {file} again"
+        )
+    return read_header(path)
+
+
+def _not_in_shard(name: str, file: str) -> WeightIndexError:
+    return WeightIndexError(
+        f"tensor {name} is not where the index says",
+        why=f"{INDEX} says it lies in {file}, whose header does not name it",
+        hint=f"download {INDEX} and {file} again, from the same revision",
+    )
+
+
+def _read_index(path: Path) -> dict[str, str]:
+    try:
+        document = json.loads(path.read_bytes())
+        weight_map = document["weight_map"]
+        sound = bool(weight_map) and all(isinstance(file, str) for file in weight_map.values())
+    except OSError as error:
+        raise storage_error(error, "reading the weight index") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _bad_index(path, f"it is not JSON with a weight_map: {type(error).__name__}: {error}") from None
+    if not sound:
+        raise _bad_index(path, "its weight_map is empty, or names something that is not a file")
+    return dict(weight_map)
+
+
+def _bad_index(path: Path, why: str) -> WeightIndexError:
+    return WeightIndexError(f"{path} cannot be used", why=why, hint=f"download {path.name} again")
+
+
+def _no_weights(folder: Path) -> KitError:
+    if not folder.is_dir():
+        return ModelNotFound(f"there is no folder {folder}", why="a model is a folder", hint="check the path")
+    shards = sorted(path.name for path in folder.glob("*.safetensors"))
+    pickles = sorted(path.name for path in folder.glob("*.bin"))
+    if shards:
+        return WeightIndexError(
+            f"{folder} holds {len(shards)} safetensors files and no {INDEX}",
+            why=f"without it nothing says that {shards[0]} and the others are all of the model",
+            hint=f"download {INDEX}, or rename a single file to {SINGLE}",
+        )
+    if pickles:
+        return WeightFileError(
+            f"{folder} holds weights only as pickles ({pickles[0]})",
+            why="a pickle runs code when it is read; the kit reads safetensors only",
+            hint="save it again with transformers: model.save_pretrained(folder, safe_serialization=True)",
+        )
+    return WeightFileError(
+        f"{folder} holds no weights", why=f"neither {SINGLE} nor {INDEX} is there", hint="download the model's weights"
+    )
+
+
+def _read_exactly(file: RawIOBase, tensor: StoredTensor, count: int) -> NDArray[np.uint8]:
+    buffer = np.empty(count, dtype=np.uint8)
+    done = 0
+    while done < count:
+        got = file.readinto(buffer.data[done:])
+        if not got:
+            raise WeightFileError(
+                f"{tensor.file} became shorter during the run",
+                why=f"tensor {tensor.name} ends at byte {tensor.begin + tensor.nbytes}",
+                hint="leave the source alone while it is converted",
+            )
+        done += got
+    return buffer

@@ -1,0 +1,67 @@
+"""Keys and values of the tokens a sequence has seen, in float32 or rounded to FP8."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trtllm_kit.dtypes import F32
+from trtllm_kit.reference.numeric import fake_e4m3
+
+_FIRST_CAPACITY = 128
+
+
+@dataclass(frozen=True)
+class KvScales:
+    """Static FP8 scales of one layer's keys and values."""
+
+    key: float
+    value: float
+
+
+class LayerCache:
+    """Keys and values of one layer and one sequence, grown by doubling.
+
+    With scales, entries make a round trip through e4m3 as they enter, so that attention reads what an FP8 cache
+    would give it. They are kept as float32 all the same: this cache shows the numbers of FP8, not its size.
+    """
+
+    def __init__(self, kv_heads: int, head_dim: int, scales: KvScales | None = None) -> None:
+        """Start empty."""
+        self._scales = scales
+        self._keys = np.empty((kv_heads, _FIRST_CAPACITY, head_dim), dtype=np.float32)
+        self._values = np.empty_like(self._keys)
+        self.length = 0
+
+    def append(self, keys: F32, values: F32) -> tuple[F32, F32]:
+        """Add (tokens, kv_heads, head_dim), keys rotated; return all keys and values, (kv_heads, length, head_dim)."""
+        if self._scales is not None:
+            keys, values = fake_e4m3(keys, self._scales.key), fake_e4m3(values, self._scales.value)
+        end = self.length + len(keys)
+        self._reserve(end)
+        self._keys[:, self.length : end] = keys.swapaxes(0, 1)
+        self._values[:, self.length : end] = values.swapaxes(0, 1)
+        self.length = end
+        return self._keys[:, :end], self._values[:, :end]
+
+    def _reserve(self, tokens: int) -> None:
+        capacity = self._keys.shape[1]
+        if tokens <= capacity:
+            return
+        extra = ((0, 0), (0, max(tokens, 2 * capacity) - capacity), (0, 0))
+        self._keys, self._values = np.pad(self._keys, extra), np.pad(self._values, extra)
+
+
+class KvCache:
+    """The caches of all layers of one sequence."""
+
+    def __init__(self, layers: Sequence[LayerCache]) -> None:
+        """Hold one cache a layer, in layer order."""
+        self.layers = tuple(layers)
+
+    @property
+    def length(self) -> int:
+        """Tokens seen so far."""
+        return self.layers[0].length if self.layers else 0
