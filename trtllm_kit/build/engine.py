@@ -1,0 +1,144 @@
+"""Engine folders: made from a checkpoint and a plan, opened with everything checked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from trtllm_kit.artifact import Manifest, Stage, check_sizes, read_manifest, staged
+from trtllm_kit.build.llm_api import CHECKPOINT
+from trtllm_kit.build.shell import run
+from trtllm_kit.build.step import Link, Run, Step, WriteFile
+from trtllm_kit.build.toolchain import steps
+from trtllm_kit.checkpoint.plan_file import read_stored_plan
+from trtllm_kit.errors import ManifestError, PlanDrift, storage_error
+from trtllm_kit.plan.decide import require_ok
+from trtllm_kit.plan.plan import Plan, conversion_digest, conversion_sections, digest_of
+from trtllm_kit.progress import Progress
+
+
+@dataclass(frozen=True)
+class Build:
+    """What a build came to."""
+
+    manifest: Manifest
+    up_to_date: bool
+    """The engine was there already, and nothing was written."""
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """An engine folder that was opened and checked."""
+
+    folder: Path
+    manifest: Manifest
+    plan: Plan
+    checkpoint: Path
+    """Where its link leads, resolved."""
+
+
+def build(checkpoint: Path, plan: Plan, out: Path, progress: Progress) -> Build:
+    """Make the engine of a plan in ``out``, or do nothing when it is there.
+
+    Raises ``PlanRefused`` for a plan with errors, ``PlanDrift`` when the checkpoint was converted for another plan,
+    ``NoToolchain``, ``BuildFailed``, and the errors of ``artifact.staged``.
+    """
+    require_ok(plan)
+    planned = steps(plan)
+    source = read_manifest(checkpoint, "checkpoint")
+    check_sizes(checkpoint, source)
+    require_same_conversion(checkpoint, plan)
+    key = digest_of({"steps": [step.model_dump(mode="json") for step in planned], "checkpoint": source.digest})
+    with staged(out, "engine", key) as stage:
+        if stage is None:
+            _point(out / CHECKPOINT, checkpoint)  # the checkpoint may have moved since
+            return Build(read_manifest(out, "engine"), up_to_date=True)
+        _take(planned, stage, checkpoint, progress)
+        facts = {
+            "toolchain": plan.toolchain.value,
+            "release": plan.release.value,
+            "profile": plan.profile,
+            "architecture": plan.model.architecture,
+            "world_size": plan.parallelism.world_size,
+        }
+        inputs = {"plan": plan.digest, "checkpoint": source.digest}
+        return Build(stage.publish(inputs, facts), up_to_date=False)
+
+
+def open_engine(folder: Path) -> EngineFacts:
+    """Open an engine and check it against its manifest and its checkpoint.
+
+    Raises ``ManifestError`` when a file is missing, the link to the checkpoint leads nowhere, or the checkpoint
+    there is another one than the engine was built from.
+    """
+    manifest = read_manifest(folder, "engine")
+    check_sizes(folder, manifest)
+    link = folder / CHECKPOINT
+    if not link.is_dir():
+        leads = f"leads to {link.readlink()}, which is not there" if link.is_symlink() else "is missing"
+        raise _wrong_checkpoint(folder, f"its link {CHECKPOINT} {leads}")
+    found, wanted = read_manifest(link, "checkpoint").digest, manifest.inputs[CHECKPOINT]
+    if found != wanted:
+        why = f"the checkpoint at {link.resolve()} has digest {found[:12]}, the engine was built from {wanted[:12]}"
+        raise _wrong_checkpoint(folder, why)
+    return EngineFacts(folder, manifest, read_stored_plan(folder), link.resolve())
+
+
+def require_same_conversion(checkpoint: Path, plan: Plan) -> None:
+    """Raise ``PlanDrift`` naming the sections in which the checkpoint's own plan differs from ``plan``."""
+    made_for = read_stored_plan(checkpoint)
+    if conversion_digest(made_for) == conversion_digest(plan):
+        return
+    before, now = conversion_sections(made_for), conversion_sections(plan)
+    differs = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+    raise PlanDrift(
+        f"checkpoint {checkpoint} was converted for another plan",
+        why=f"they differ in {'; '.join(_difference(name, before, now) for name in differs)}",
+        hint="run trtkit convert again with this profile, or build with the profile the checkpoint was made for",
+    )
+
+
+def _difference(name: str, before: dict[str, object], now: dict[str, object]) -> str:
+    was, wanted = before.get(name), now.get(name)
+    if name == "model" or not isinstance(was, dict) or not isinstance(wanted, dict):
+        return name
+    keys = [key for key in wanted if was.get(key) != wanted[key]]
+    return ", ".join(f"{name}.{key} (was {was.get(key)}, now {wanted[key]})" for key in keys)
+
+
+def _take(planned: tuple[Step, ...], stage: Stage, checkpoint: Path, progress: Progress) -> None:
+    """Take every step that an interrupted run has not finished."""
+    log = stage.out.with_name(f"{stage.out.name}.build.log")
+    progress.start("build", len(planned), "steps")
+    for step in planned:
+        if isinstance(step, Link):
+            _point(stage.path / step.path, checkpoint)
+        elif isinstance(step, WriteFile) and not stage.has(step.path):
+            stage.write_text(step.path, step.text)
+        elif isinstance(step, Run) and not all(stage.has(name) for name in step.outputs):
+            run(step, stage.path, log)
+            for name in step.outputs:
+                stage.record(name)
+        progress.advance(1)
+    progress.finish()
+
+
+def _point(link: Path, target: Path) -> None:
+    """Make ``link`` a relative symbolic link to ``target``, replacing one that leads elsewhere."""
+    relative = os.path.relpath(target.resolve(), link.parent.resolve())
+    try:
+        if link.is_symlink() and str(link.readlink()) == relative:
+            return
+        link.unlink(missing_ok=True)
+        link.symlink_to(relative, target_is_directory=True)
+    except OSError as error:
+        raise storage_error(error, "linking the checkpoint") from error
+
+
+def _wrong_checkpoint(folder: Path, why: str) -> ManifestError:
+    return ManifestError(
+        f"engine {folder} has lost its checkpoint",
+        why=why,
+        hint="put the checkpoint back, or run trtkit build with the checkpoint's new place",
+    )

@@ -1,0 +1,90 @@
+"""From a plan to the YAML of the LLM API, with the keys its release has and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from trtllm_kit.plan.llm_keys import LLM_API_KEYS, attention_windows
+from trtllm_kit.plan.plan import Plan
+from trtllm_kit.spec.model import Experts, ModelSpec
+from trtllm_kit.upstream.llm_api import limits_section, llm_api_key
+
+CHECKPOINT = "checkpoint"
+"""The link beside the YAML that stands for the model."""
+Document = dict[str, Any]
+
+
+def llm_api_document(plan: Plan) -> Document:
+    """Return the LLM-API arguments of a plan, in the order they are written; keys the release lacks are left out.
+
+    A setting that matters and has no key in the release is an error of the plan (PF24), not of this function.
+    """
+    document: Document = {}
+    for key, value in _settings(plan):
+        if llm_api_key(plan.release.value, key) is not None:
+            _put(document, key, value)
+    return document
+
+
+def llm_api_yaml(plan: Plan) -> str:
+    """Return the document as YAML text, the same for the same plan."""
+    head = (
+        f"# LLM-API arguments for TensorRT-LLM {plan.release.value}, written by trtkit from profile {plan.profile}.\n"
+    )
+    return head + yaml.safe_dump(llm_api_document(plan), sort_keys=False, default_flow_style=False, width=120)
+
+
+def _settings(plan: Plan) -> Iterator[tuple[str, object]]:
+    """Yield every key with its value, without asking whether the release has it."""
+    yield "model", CHECKPOINT
+    yield "backend", "pytorch"
+    yield from _parallel(plan)
+    yield from _limits(plan)
+    yield LLM_API_KEYS["runtime.chunked_prefill"], plan.runtime.chunked_prefill.value
+    yield from _kv_cache(plan)
+    yield LLM_API_KEYS["runtime.scheduler_policy"], plan.runtime.scheduler_policy.value.upper()
+    yield "cuda_graph_config.enable_padding", True
+    yield "cuda_graph_config.max_batch_size", plan.limits.max_batch_size.value
+    yield "enable_iter_perf_stats", True
+    yield "return_perf_metrics", True
+
+
+def _parallel(plan: Plan) -> Iterator[tuple[str, object]]:
+    split = plan.parallelism
+    yield LLM_API_KEYS["parallelism.tensor"], split.tensor.value
+    yield LLM_API_KEYS["parallelism.pipeline"], split.pipeline.value
+    if _has_experts(plan.model):
+        yield LLM_API_KEYS["parallelism.expert"], split.expert.value
+
+
+def _limits(plan: Plan) -> Iterator[tuple[str, object]]:
+    section = limits_section(plan.release.value)
+    prefix = f"{section}." if section else ""
+    for name in ("max_batch_size", "max_num_tokens", "max_seq_len", "max_beam_width"):
+        yield f"{prefix}{name}", getattr(plan.limits, name).value
+    if section:  # what that section leaves out goes back to its own default, 1024 tokens
+        yield f"{prefix}max_input_len", plan.limits.max_seq_len.value
+
+
+def _kv_cache(plan: Plan) -> Iterator[tuple[str, object]]:
+    for name in ("free_gpu_memory_fraction", "tokens_per_block", "enable_block_reuse"):
+        yield LLM_API_KEYS[f"runtime.{name}"], getattr(plan.runtime, name).value
+    fp8 = plan.quantization.kv_cache.value == "fp8"
+    yield LLM_API_KEYS["quantization.kv_cache"], "fp8" if fp8 else "auto"
+    windows = attention_windows(plan.model, plan.limits.max_seq_len.value)
+    if windows:
+        yield "kv_cache_config.max_attention_window", list(windows)
+
+
+def _has_experts(model: ModelSpec) -> bool:
+    return any(isinstance(layer.feed_forward, Experts) for layer in model.layers)
+
+
+def _put(document: Document, key: str, value: object) -> None:
+    *path, last = key.split(".")
+    for name in path:
+        document = document.setdefault(name, {})
+    document[last] = value
