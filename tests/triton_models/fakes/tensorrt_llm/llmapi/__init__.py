@@ -1,0 +1,1 @@
+"""The part of ``tensorrt_llm.llmapi`` that loading needs."""

@@ -1,0 +1,66 @@
+"""The metric families of the model."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Metrics
+from runtime import Finish, Statistics
+from triton_python_backend_utils import MetricFamily
+
+from trtllm_kit.upstream.triton import metric_families
+
+KINDS = {"gauge": MetricFamily.GAUGE, "counter": MetricFamily.COUNTER, "histogram": MetricFamily.HISTOGRAM}
+
+
+def series() -> dict[tuple[str, str], float]:
+    return {(name, next(value for key, value in labels if key not in ("model", "version"))): metric.value
+            for (name, labels), metric in MetricFamily.page.items()}  # fmt: skip
+
+
+def test_every_family_is_upstreams() -> None:
+    """Names, kinds, descriptions, labels, values and buckets are those of the recorded upstream backend."""
+    ours = {name: (KINDS["gauge"], description, label, set(values)) for name, description, label, values in GAUGES}
+    ours |= {name: (KINDS["counter"], description, label, set(values)) for name, description, label, values in COUNTERS}
+    ours |= {
+        name: (KINDS["histogram"], description, "response_metric_type", {value})
+        for name, description, value, _ in HISTOGRAMS
+    }
+
+    upstream = {
+        family.name: (KINDS[family.kind], family.description, family.label, {value.name for value in family.values})
+        for family in metric_families()
+    }
+
+    assert upstream == ours
+    assert {BUCKETS} == {family.buckets for family in metric_families() if family.kind == "histogram"}
+
+
+def test_every_statistic_is_shown() -> None:
+    """Each field of the statistics reaches one series, with the model's labels."""
+    numbers = {field.name: number for number, field in enumerate(fields(Statistics), 10)}
+    statistics = Statistics(**numbers)
+    metrics = Metrics("tensorrt_llm", "7")
+
+    metrics.update(statistics)
+
+    shown = series()
+    assert numbers["queued"] == shown["nv_trt_llm_request_metrics", "queued"]
+    assert numbers["paused"] == shown["nv_trt_llm_inflight_batcher_metrics", "paused_requests"]
+    assert (
+        statistics.kv_used_blocks / statistics.kv_max_blocks == shown["nv_trt_llm_kv_cache_block_metrics", "fraction"]
+    )
+    assert set(map(float, numbers.values())) <= set(map(float, shown.values()))
+    assert all({("model", "tensorrt_llm"), ("version", "7")} <= labels for _, labels in MetricFamily.page)
+
+
+def test_lengths_are_counted() -> None:
+    """Each finished answer counts its prompt and its answer once."""
+    metrics = Metrics("m", "1")
+
+    metrics.observe(Finish(reason="stop", prompt_tokens=12, output_tokens=34))
+
+    observed = {
+        name: metric.observed for (name, labels), metric in MetricFamily.page.items() if ("model", "m") in labels
+    }
+    assert ([12], [34]) == (observed["nv_llm_input_token_len"], observed["nv_llm_output_token_len"])

@@ -1,0 +1,255 @@
+"""The TensorRT-LLM runtime: ``tensorrt_llm.LLM`` behind the same tensors, metrics included.
+
+Imports nothing of ``trtllm_kit``. ``LLM`` binds a request to the event loop that made it, so one loop on a thread
+of its own makes all requests and reads the executor's statistics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Coroutine, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from ask import BUSY, STOPPED, Ask, Refused
+from runtime import Finish, Performance, Sink, Statistics, Ticket
+from settings import Settings
+from text import StopTexts
+
+_STATISTICS_SECONDS = 0.2
+_BROKEN = "\N{REPLACEMENT CHARACTER}"
+
+
+class TensorrtLlmRuntime:
+    """One ``LLM`` and the loop it lives in."""
+
+    def __init__(self, settings: Settings) -> None:
+        from tensorrt_llm import LLM
+        from tensorrt_llm.llmapi.llm_utils import update_llm_args_with_extra_dict
+
+        arguments = {"enable_iter_perf_stats": True} | settings.llm_args
+        limits = settings.limits
+        self._max_seq_len = limits.max_seq_len
+        self._max_open = limits.max_batch_size + limits.max_queue_size
+        self._open: set[_Answer] = set()
+        self._record: Mapping[str, Any] = {}
+        self._record_us = 0
+        self._llm = LLM(**update_llm_args_with_extra_dict({}, arguments))
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="llm", daemon=True)
+        self._thread.start()
+        self._spawn(self._read_statistics())
+
+    def submit(self, ask: Ask, sink: Sink) -> Ticket:
+        """Begin an answer on the loop; what goes wrong there reaches the sink."""
+        if len(self._open) >= self._max_open:
+            raise Refused(f"queue full: {len(self._open)} requests are in the server already", BUSY)
+        answer = _Answer(self._llm, ask, sink, self._max_seq_len)
+        self._open.add(answer)
+        self._spawn(answer.run()).add_done_callback(lambda _: self._open.discard(answer))
+        return answer
+
+    def statistics(self) -> Statistics:
+        """Report the last iteration the executor told of. An idle engine tells of none, so then its counts are 0."""
+        told = statistics_from(self._record, self._record_us)
+        if self._open:
+            return told
+        return replace(told, active=0, scheduled=0, context=0, queued=0, context_tokens=0, generation_requests=0)
+
+    def close(self) -> None:
+        """Fail what still runs and shut the engine down."""
+        self._spawn(self._cancel_all()).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._llm.shutdown()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def _cancel_all(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
+    async def _read_statistics(self) -> None:
+        """Keep the newest record; each is handed out once, so nobody else may read them."""
+        while True:
+            async for record in self._llm.get_stats_async(timeout=_STATISTICS_SECONDS):
+                self._record = json.loads(record) if isinstance(record, str) else record
+                self._record_us = time.time_ns() // 1000
+            await asyncio.sleep(_STATISTICS_SECONDS)
+
+
+class _Answer:
+    """One request in the loop."""
+
+    def __init__(self, llm: Any, ask: Ask, sink: Sink, max_seq_len: int) -> None:
+        self._llm, self._ask, self._sink, self._max_seq_len = llm, ask, sink, max_seq_len
+        self._stops = StopTexts(ask.stop)
+        self._taken = self._sent = 0
+        self._result: Any = None
+        self._cancelled = False
+        self._over = False
+
+    def cancel(self) -> None:
+        """Abort the request."""
+        self._cancelled = True
+        if self._result is not None:
+            self._result.abort()
+
+    async def run(self) -> None:
+        """Generate to the end; every way out tells the sink."""
+        try:
+            self._begin()
+            async for result in self._result:
+                self._take(result)
+        except Refused as refused:
+            self._fail(refused)
+        except (ValueError, TypeError) as error:
+            self._fail(Refused(f"TensorRT-LLM refuses the request: {error}"))
+        finally:
+            error = sys.exc_info()[1]
+            why = f": {error!r}" if error is not None else ""
+            self._fail(Refused(f"TensorRT-LLM ended the request without an answer{why}", STOPPED))
+
+    def _fail(self, refused: Refused) -> None:
+        if not self._over:
+            self._over = True
+            self._sink.fail(refused)
+
+    def _begin(self) -> None:
+        ask = self._ask
+        self._result = self._llm.generate_async(
+            ask.prompt, sampling_parameters(ask), lora_request=_lora(ask), streaming=ask.streaming
+        )
+        tokens = len(self._result.prompt_token_ids)
+        too_long = tokens + ask.max_tokens > self._max_seq_len
+        if self._cancelled or too_long:
+            self._result.abort()
+        if too_long:
+            raise Refused(
+                f"prompt of {tokens} tokens plus sampling_param_max_tokens {ask.max_tokens} is "
+                f"{tokens + ask.max_tokens}, above max_seq_len {self._max_seq_len}"
+            )
+
+    def _take(self, result: Any) -> None:
+        output = result.outputs[0]
+        if result.finished:
+            self._over = True
+            self._sink.finish(self._finish(result, output))
+            return
+        text = output.text.rstrip(_BROKEN)
+        piece = self._stops.push(text[self._taken :])
+        self._taken = max(self._taken, len(text))
+        self._sent += len(piece)
+        if piece:
+            self._sink.piece(piece)
+
+    def _finish(self, result: Any, output: Any) -> Finish:
+        return Finish(
+            reason=output.finish_reason or "stop",
+            stop_reason="" if output.stop_reason is None else str(output.stop_reason),
+            text=output.text[self._sent :],
+            prompt_tokens=len(result.prompt_token_ids),
+            output_tokens=len(output.token_ids),
+            cumulative_logprob=_cumulative_logprob(output),
+            performance=_performance(getattr(output, "request_perf_metrics", None)),
+        )
+
+
+def sampling_parameters(ask: Ask) -> Any:
+    """Return TensorRT-LLM's ``SamplingParams``; greedy is said as ``top_k`` 1, which every release takes so."""
+    from tensorrt_llm import SamplingParams
+
+    chosen: dict[str, Any] = {
+        "max_tokens": ask.max_tokens,
+        "frequency_penalty": ask.frequency_penalty,
+        "presence_penalty": ask.presence_penalty,
+        "seed": ask.seed,
+        "stop": list(ask.stop) or None,
+        "logprobs": 1 if ask.cumulative_logprob else None,
+    }
+    if ask.greedy:
+        chosen["top_k"] = 1
+    else:
+        chosen |= {"temperature": ask.temperature, "top_k": ask.top_k, "top_p": ask.top_p}
+    if ask.best_of > 1:
+        chosen["best_of"] = ask.best_of
+    if ask.performance:
+        chosen["return_perf_metrics"] = True
+    return SamplingParams(**{name: value for name, value in chosen.items() if value is not None})
+
+
+def statistics_from(record: Mapping[str, Any], timestamp_us: int) -> Statistics:
+    """Return the statistics of one iteration record (the JSON of TensorRT-LLM's ``/metrics``) read at that time."""
+    cache, batch = record.get("kvCacheStats") or {}, record.get("inflightBatchingStats") or {}
+    return Statistics(
+        active=record.get("numActiveRequests", 0),
+        max_active=record.get("maxNumActiveRequests", 0),
+        scheduled=batch.get("numScheduledRequests", 0),
+        context=batch.get("numContextRequests", 0),
+        queued=record.get("numQueuedRequests", 0),
+        kv_max_blocks=cache.get("maxNumBlocks", 0),
+        kv_free_blocks=cache.get("freeNumBlocks", 0),
+        kv_used_blocks=cache.get("usedNumBlocks", 0),
+        tokens_per_block=cache.get("tokensPerBlock", 0),
+        kv_reused_blocks=cache.get("reusedBlocks", 0),
+        context_tokens=batch.get("numCtxTokens", 0),
+        generation_requests=batch.get("numGenRequests", 0),
+        micro_batch_id=batch.get("microBatchId", 0),
+        paused=batch.get("numPausedRequests", 0),
+        iteration=record.get("iter", 0),
+        timestamp_us=timestamp_us,
+        cpu_bytes=record.get("cpuMemUsage", 0),
+        gpu_bytes=record.get("gpuMemUsage", 0),
+        pinned_bytes=record.get("pinnedMemUsage", 0),
+    )
+
+
+def _lora(ask: Ask) -> Any:
+    if ask.lora is None:
+        return None
+    from tensorrt_llm.executor import LoRARequest
+
+    return LoRARequest(ask.lora.name, ask.lora.number, ask.lora.path, ask.lora.source)
+
+
+def _cumulative_logprob(output: Any) -> float:
+    """Return the sum of log probabilities; the PyTorch backend gives only the single ones."""
+    if output.cumulative_logprob is not None:
+        return float(output.cumulative_logprob)
+    total = 0.0
+    for token, entry in zip(output.token_ids, output.logprobs or (), strict=False):
+        total += entry[token].logprob if isinstance(entry, dict) else float(entry)
+    return total
+
+
+def _performance(metrics: Any) -> Performance:
+    if metrics is None:
+        return Performance()
+    times, cache, drafts = metrics.timing_metrics, metrics.kv_cache_metrics, metrics.speculative_decoding
+    return Performance(
+        arrival_ns=_nanoseconds(times.arrival_time),
+        first_scheduled_ns=_nanoseconds(times.first_scheduled_time),
+        first_token_ns=_nanoseconds(times.first_token_time),
+        last_token_ns=_nanoseconds(times.last_token_time),
+        kv_total_blocks=cache.num_total_allocated_blocks,
+        kv_new_blocks=cache.num_new_allocated_blocks,
+        kv_reused_blocks=cache.num_reused_blocks,
+        kv_missed_blocks=cache.num_missed_blocks,
+        kv_hit_rate=cache.kv_cache_hit_rate,
+        acceptance_rate=drafts.acceptance_rate,
+        accepted_draft_tokens=drafts.total_accepted_draft_tokens,
+        draft_tokens=drafts.total_draft_tokens,
+    )
+
+
+def _nanoseconds(duration: timedelta) -> int:
+    return duration // timedelta(microseconds=1) * 1000

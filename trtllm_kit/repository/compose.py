@@ -1,0 +1,214 @@
+"""From a plan and an engine to the model repository that Triton reads.
+
+``compose`` is pure: a plan and the model sources make a set of files. ``deploy`` writes them with a manifest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trtllm_kit.artifact import Manifest, Stage, read_manifest, staged
+from trtllm_kit.build.engine import EngineFacts, open_engine
+from trtllm_kit.build.llm_api import CHECKPOINT, llm_api_document
+from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
+from trtllm_kit.errors import PlanDrift, RepositoryError, storage_error
+from trtllm_kit.plan.plan import Plan, conversion_digest, digest_of
+from trtllm_kit.repository.model_config import ModelConfig, ModelTensor
+from trtllm_kit.repository.pbtxt import write_pbtxt
+from trtllm_kit.resources import triton_models
+from trtllm_kit.upstream import release
+from trtllm_kit.upstream.triton import Tensor, llmapi_tensors
+
+MODEL = "tensorrt_llm"
+"""The model's name, as upstream's repositories have it."""
+VERSION_FOLDER = f"{MODEL}/1"
+METRICS_PATH = "/metrics"
+MAX_QUEUE_SIZE = 1024
+CANCELLATION_CHECK_PERIOD_MS = 100
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What a deploy came to."""
+
+    manifest: Manifest
+    up_to_date: bool
+    """The repository was there already, and nothing was written."""
+
+
+def repository_files(plan: Plan) -> dict[str, str]:
+    """Return the text of every file of a plan's repository by relative path, as ``deploy`` would write it."""
+    return compose(plan, model_sources())
+
+
+def compose(plan: Plan, sources: Mapping[str, str]) -> dict[str, str]:
+    """Return every file of the repository; ``sources`` are the model's Python files by name.
+
+    Raises ``RepositoryError`` when the release has no llmapi model, or the runtime cannot run the engine.
+    """
+    _check_servable(plan)
+    return {
+        PLAN_FILE: plan_text(plan),
+        f"{MODEL}/config.pbtxt": write_pbtxt(model_config(plan)),
+        f"{VERSION_FOLDER}/model.yaml": model_yaml(plan),
+        **{f"{VERSION_FOLDER}/{name}": text for name, text in sorted(sources.items())},
+    }
+
+
+def model_config(plan: Plan) -> ModelConfig:
+    """Return the model's configuration: the tensors of the plan's release, the policy and the runtime's parameters."""
+    inputs, outputs = llmapi_tensors(plan.release.value)
+    return ModelConfig(
+        name=MODEL,
+        backend="python",
+        decoupled=True,
+        inputs=tuple(_tensor(tensor, optional=tensor.optional) for tensor in inputs),
+        outputs=tuple(_tensor(tensor, optional=False) for tensor in outputs),
+        parameters=dict(_parameters(plan)),
+    )
+
+
+def model_yaml(plan: Plan) -> str:
+    """Return the LLM arguments of the plan with the settings of the Triton model, as ``model.yaml``."""
+    arguments = llm_api_document(plan) | {"model": plan.serve.checkpoint_path or CHECKPOINT}
+    triton = {
+        "max_batch_size": 0,
+        "decoupled": True,
+        "cancellation_check_period_ms": CANCELLATION_CHECK_PERIOD_MS,
+    }
+    head = f"# Arguments of tensorrt_llm.LLM {plan.release.value}; triton_config is for the model files beside it.\n"
+    return head + yaml.safe_dump(arguments | {"triton_config": triton}, sort_keys=False, width=120)
+
+
+def model_sources() -> dict[str, str]:
+    """Read the Python files of the model that trtkit ships."""
+    return {path.name: path.read_text("utf-8") for path in sorted((triton_models() / "llmapi").glob("*.py"))}
+
+
+def deploy(engine: Path, plan: Plan, out: Path) -> Deployment:
+    """Write the repository of an engine into ``out``, or do nothing when it is there.
+
+    Raises ``PlanDrift`` when the engine was built for another plan, ``ManifestError`` when it is not whole,
+    ``RepositoryError`` when the runtime cannot run it, and the errors of ``artifact.staged``.
+    """
+    opened = open_engine(engine)
+    _require_same_engine(opened, plan)
+    files = repository_files(plan)
+    key = digest_of({"engine": opened.manifest.digest, "files": {name: _sha256(files[name]) for name in files}})
+    link = None if plan.serve.checkpoint_path else opened.checkpoint
+    with staged(out, "repository", key) as stage:
+        if stage is None:
+            _point(out, out, link)  # the checkpoint may have moved since
+            return Deployment(read_manifest(out, "repository"), up_to_date=True)
+        _write(stage, files)
+        _point(stage.path, out, link)
+        inputs = {"plan": plan.digest, "engine": opened.manifest.digest}
+        return Deployment(stage.publish(inputs, _facts(plan)), up_to_date=False)
+
+
+def _check_servable(plan: Plan) -> None:
+    runtime, toolchain, version = plan.runtime.runtime.value, plan.toolchain.value, plan.release.value
+    if not release(version).triton_llmapi_model:
+        raise RepositoryError(
+            f"release {version} has no llmapi model for Triton",
+            why="it serves engines through the C++ backend only, and trtkit writes llmapi repositories",
+            hint="set trtllm_version: 1.2.1 in the profile",
+        )
+    if runtime == "tensorrt_llm" and toolchain != "llm-api":
+        raise RepositoryError(
+            f"runtime {runtime} cannot run an engine of toolchain {toolchain}",
+            why="it runs what toolchain llm-api makes: a checkpoint with LLM-API arguments",
+            hint="set runtime: simulated in the profile, or toolchain: llm-api",
+        )
+
+
+def _tensor(tensor: Tensor, *, optional: bool) -> ModelTensor:
+    return ModelTensor.model_validate(
+        {"name": tensor.name, "data_type": tensor.data_type, "dims": tensor.dims, "optional": optional}
+    )
+
+
+def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the model's parameters. The limits stand here too, for runtimes that read no LLM arguments."""
+    yield "runtime", plan.runtime.runtime.value
+    yield "max_batch_size", str(plan.limits.max_batch_size.value)
+    yield "max_num_tokens", str(plan.limits.max_num_tokens.value)
+    yield "max_seq_len", str(plan.limits.max_seq_len.value)
+    yield "chunked_prefill", str(int(plan.runtime.chunked_prefill.value))
+    yield "tokens_per_block", str(plan.runtime.tokens_per_block.value)
+    yield "kv_cache_blocks", str(kv_cache_blocks(plan))
+    yield "max_queue_size", str(MAX_QUEUE_SIZE)
+    yield "token_seconds", repr(plan.serve.token_seconds)
+
+
+def kv_cache_blocks(plan: Plan) -> int:
+    """Return the KV blocks that the plan's budget holds: budget over bytes a token over tokens a block."""
+    block_bytes = plan.memory.kv_bytes_per_token * plan.runtime.tokens_per_block.value
+    return max(1, plan.memory.kv_budget_bytes // block_bytes)
+
+
+def _facts(plan: Plan) -> dict[str, Any]:
+    serve = plan.serve
+    return {
+        "model": MODEL,
+        "runtime": plan.runtime.runtime.value,
+        "release": plan.release.value,
+        "profile": plan.profile,
+        "start_grace_seconds": serve.start_grace,
+        "ports": {"http": serve.http_port, "grpc": serve.grpc_port, "metrics": serve.metrics_port},
+        "metrics_path": METRICS_PATH,
+    }
+
+
+def _require_same_engine(opened: EngineFacts, plan: Plan) -> None:
+    """Refuse an engine that was built with other arguments; how it is served may differ."""
+    before, now = _engine_settings(opened.plan), _engine_settings(plan)
+    differs = [f"{key} (was {before.get(key)}, now {now.get(key)})" for key in now if before.get(key) != now[key]]
+    differs += [f"{key} (was {before[key]}, now absent)" for key in before if key not in now]
+    if differs:
+        raise PlanDrift(
+            f"engine {opened.folder} was built for another plan",
+            why=f"they differ in {'; '.join(differs)}",
+            hint="run trtkit build again with this profile, or deploy with the profile the engine was built for",
+        )
+
+
+def _engine_settings(plan: Plan) -> dict[str, object]:
+    return {
+        "toolchain": plan.toolchain.value,
+        "release": plan.release.value,
+        "checkpoint": conversion_digest(plan)[:12],
+        **llm_api_document(plan),
+    }
+
+
+def _write(stage: Stage, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        if not stage.has(name):
+            stage.write_text(name, text)
+
+
+def _point(folder: Path, out: Path, checkpoint: Path | None) -> None:
+    """Make the version folder's link to the checkpoint, relative as seen from ``out``."""
+    if checkpoint is None:
+        return
+    link = folder / VERSION_FOLDER / CHECKPOINT
+    target = os.path.relpath(checkpoint, (out.parent.resolve() / out.name / VERSION_FOLDER))
+    try:
+        if link.is_symlink() and str(link.readlink()) == target:
+            return
+        link.unlink(missing_ok=True)
+        link.symlink_to(target, target_is_directory=True)
+    except OSError as error:
+        raise storage_error(error, "linking the checkpoint") from None
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,128 @@
+"""The command that starts tritonserver, as data: a pure function of repository, serving settings and installation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trtllm_kit.errors import UsageError
+from trtllm_kit.spec.profile import Serve
+
+EXIT_TIMEOUT_SECONDS = 30
+"""How long the server lets running requests finish after it was told to stop."""
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # what a server binds is not what a client asks
+_HARMFUL = ("PYTHONHOME",)
+"""Variables that would give the stub's Python another standard library than its own."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A tritonserver on this machine."""
+
+    binary: Path
+    links: Mapping[str, Path]
+    """Files of the Python backend by the name they must have in its folder; empty when the server finds its own."""
+    python_folder: Path | None
+    """Folder whose ``python3`` the stub runs as: it goes first on PATH. None keeps PATH as it is."""
+    library_folders: tuple[Path, ...] = ()
+    """Where the stub finds its libpython, when the system's own is not it."""
+
+
+@dataclass(frozen=True)
+class Urls:
+    """Where a client reaches the server."""
+
+    http: str
+    grpc: str
+    """``host:port``, as gRPC clients want it."""
+    metrics: str
+
+
+@dataclass(frozen=True)
+class ServerCommand:
+    """Everything that is needed to start one server."""
+
+    repository: Path
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    host: str
+    ports: Mapping[str, int]
+    urls: Urls
+    workspace: Path
+    """Temporary folder of this run; the backend folder is made in it."""
+    links: Mapping[str, Path]
+    """Symbolic links to make in the workspace, by relative path."""
+    shm_prefix: str
+    """What the names of this server's shared memory begin with, unlike any other server's."""
+
+
+def server_command(
+    repository: Path, serve: Serve, environment: Mapping[str, str], installation: Installation, workspace: Path
+) -> ServerCommand:
+    """Return the command for one server; ``workspace`` must be named uniquely, the shared memory is named after it.
+
+    ``environment`` is what the server inherits. Raises ``UsageError`` when two ports are the same.
+    """
+    ports = {"http": serve.http_port, "grpc": serve.grpc_port, "metrics": serve.metrics_port}
+    _check_distinct(ports)
+    shm_prefix = f"{workspace.name}_"
+    backends = workspace / "backends"
+    argv = [
+        str(installation.binary),
+        f"--model-repository={repository}",
+        *([f"--backend-directory={backends}"] if installation.links else []),
+        *(f"--{name}-address={serve.host}" for name in ports),
+        *(f"--{name}-port={port}" for name, port in ports.items()),
+        f"--exit-timeout-secs={EXIT_TIMEOUT_SECONDS}",
+        "--disable-auto-complete-config",
+        "--metrics-config=histogram_latencies=true",
+        f"--backend-config=python,shm-region-prefix-name={shm_prefix}",
+    ]
+    return ServerCommand(
+        repository=repository,
+        argv=tuple(argv),
+        environment=_environment(environment, installation),
+        host=serve.host,
+        ports=ports,
+        urls=_urls(serve.host, ports),
+        workspace=workspace,
+        links={f"backends/python/{name}": target for name, target in installation.links.items()},
+        shm_prefix=shm_prefix,
+    )
+
+
+def _check_distinct(ports: Mapping[str, int]) -> None:
+    by_number: dict[int, str] = {}
+    for name, number in ports.items():
+        other = by_number.setdefault(number, name)
+        if other != name:
+            raise UsageError(
+                f"serve.{name}_port is {number}",
+                why=f"serve.{other}_port is {number} too, and a port can be bound once",
+                hint=f"give serve.{name}_port another number in the profile",
+            )
+
+
+def _environment(inherited: Mapping[str, str], installation: Installation) -> dict[str, str]:
+    environment = {name: value for name, value in inherited.items() if name not in _HARMFUL}
+    if installation.python_folder is not None:
+        _prepend(environment, "PATH", (installation.python_folder,), default="/usr/bin:/bin")
+    _prepend(environment, "LD_LIBRARY_PATH", installation.library_folders, default="")
+    return environment
+
+
+def _prepend(environment: dict[str, str], name: str, folders: tuple[Path, ...], *, default: str) -> None:
+    if folders:
+        rest = environment.get(name, default)
+        environment[name] = ":".join([*map(str, folders), *([rest] if rest else [])])
+
+
+def _urls(host: str, ports: Mapping[str, int]) -> Urls:
+    reached = _ANY_ADDRESS.get(host, host)
+    name = f"[{reached}]" if ":" in reached else reached
+    return Urls(
+        http=f"http://{name}:{ports['http']}",
+        grpc=f"{name}:{ports['grpc']}",
+        metrics=f"http://{name}:{ports['metrics']}/metrics",
+    )

@@ -1,0 +1,236 @@
+"""Runs a server: starts it, waits until it is ready, and ends it with nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from trtllm_kit.errors import PortInUse, ServerFailed, storage_error
+from trtllm_kit.progress import Progress
+from trtllm_kit.serve import log as server_log
+from trtllm_kit.serve.client import ready
+from trtllm_kit.serve.launch import ServerCommand, Urls, server_command
+from trtllm_kit.serve.run_record import (
+    RecordedUrls,
+    RunRecord,
+    end_recorded,
+    end_server,
+    is_running,
+    read_record,
+    record_file,
+    write_record,
+)
+from trtllm_kit.serve.tritonserver import find_tritonserver
+from trtllm_kit.spec.profile import Serve
+
+_POLL_SECONDS = 0.1
+
+
+class Server:
+    """One tritonserver. As a context manager it is stopped at the end; ``keep`` leaves it running instead."""
+
+    def __init__(self, command: ServerCommand, log: Path) -> None:
+        """Prepare a server; nothing is started yet."""
+        self.command = command
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stopped = False
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server (or of what launches it)."""
+        return self._started().pid
+
+    @property
+    def urls(self) -> Urls:
+        """Where the server is reached."""
+        return self.command.urls
+
+    def start(self) -> None:
+        """Start the process and record it; raises ``StorageError`` when log or record cannot be written."""
+        try:
+            self._make_workspace()
+            with self.log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    self.command.argv,
+                    env=dict(self.command.environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on
+                )
+        except OSError as error:
+            raise storage_error(error, "starting the server") from None
+        write_record(self.command.repository, self._record(self._process.pid))
+
+    def wait_ready(self, deadline_seconds: float, progress: Progress) -> None:
+        """Wait until every model is ready; raises ``ServerFailed`` with the log's last lines when that fails."""
+        started = time.monotonic()
+        progress.start("waiting for the server", deadline_seconds, "seconds")
+        try:
+            while not ready(self.urls.http):
+                self._check_loading(time.monotonic() - started, deadline_seconds)
+                time.sleep(_POLL_SECONDS)
+                progress.advance(_POLL_SECONDS)
+        finally:
+            progress.finish()
+
+    def running(self) -> bool:
+        """Whether the process still runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def raise_if_exited(self) -> None:
+        """Raise ``ServerFailed`` when the server ended by itself with anything but success."""
+        code = self._started().poll()
+        if code:
+            raise self._failure(f"tritonserver ended {_how(code)}", f"read the whole log: {self.log}")
+
+    def tail(self, count: int = server_log.TAIL_LINES) -> list[str]:
+        """Return the last lines of the log, without the noise of a machine that has no GPU."""
+        return list(server_log.tail(self.log, count))
+
+    def stop(self) -> None:
+        """End the server: running requests may finish, then no process, shared memory or record is left."""
+        if not self._stopped:
+            end_server(self.command.shm_prefix, self.command.workspace, self.running)
+            record_file(self.command.repository).unlink(missing_ok=True)
+            self._stopped = True
+
+    @contextmanager
+    def keep(self) -> Iterator[Self]:
+        """Leave the server running at the end; an error inside still stops it."""
+        try:
+            yield self
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        """Give the running server."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop it."""
+        self.stop()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise ServerFailed("the server was not started", why="start() comes first", hint="call start()")
+        return self._process
+
+    def _make_workspace(self) -> None:
+        self.command.workspace.mkdir(mode=0o700)
+        for name, target in self.command.links.items():
+            link = self.command.workspace / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
+
+    def _record(self, pid: int) -> RunRecord:
+        return RunRecord(
+            pid=pid,
+            started_at=time.time(),
+            urls=RecordedUrls(http=self.urls.http, grpc=self.urls.grpc, metrics=self.urls.metrics),
+            shm_prefix=self.command.shm_prefix,
+            log=str(self.log),
+            workspace=str(self.command.workspace),
+        )
+
+    def _check_loading(self, seconds: float, deadline_seconds: float) -> None:
+        code = self._started().poll()
+        if code is not None:
+            raise self._failure(f"tritonserver ended {_how(code)} after {seconds:.1f} s", f"read the log: {self.log}")
+        if seconds > deadline_seconds:
+            raise self._failure(
+                f"tritonserver was not ready after {deadline_seconds:g} s",
+                "raise serve.start_grace in the profile if it was still loading",
+            )
+
+    def _failure(self, what: str, hint: str) -> ServerFailed:
+        why = server_log.reason(self.log) or "its log gives no reason"
+        return ServerFailed(what, why=why, hint=hint, log=tuple(self.tail()))
+
+
+def start(repository: Path, serve: Serve, environment: Mapping[str, str], progress: Progress) -> Server:
+    """Start a server on a repository and wait until it is ready; when that fails nothing is left behind.
+
+    ``environment`` adds to this process's own. Raises ``PortInUse``, ``ServerFailed``, ``MissingTool`` or
+    ``MissingExtra``.
+    """
+    folder = repository.resolve()
+    _check_not_running(folder)
+    inherited = dict(os.environ) | dict(environment)
+    installation = find_tritonserver(inherited)
+    check_ports(serve)
+    workspace = Path(tempfile.gettempdir()) / f"trtkit-{secrets.token_hex(4)}"
+    command = server_command(folder, serve, inherited, installation, workspace)
+    server = Server(command, folder.with_name(folder.name + ".server.log"))
+    with server.keep():
+        server.start()
+        server.wait_ready(serve.start_grace, progress)
+    return server
+
+
+def stop_background(repository: Path) -> int | None:
+    """End the server that a repository's run record tells of; return its process id, None when none was running."""
+    record = read_record(repository)
+    if record is None:
+        return None
+    was_running = is_running(record)
+    end_recorded(repository, record)
+    return record.pid if was_running else None
+
+
+def check_ports(serve: Serve) -> None:
+    """Raise ``PortInUse`` for the first port that another process listens on."""
+    for name in ("http_port", "grpc_port", "metrics_port"):
+        port = getattr(serve, name)
+        if not _is_free(serve.host, port):
+            raise PortInUse(
+                f"serve.{name} {port} is taken",
+                why=f"another process listens on {serve.host}:{port} (ss -ltnp 'sport = :{port}' names it)",
+                hint=f"end that process, or set serve.{name} to {_next_free(serve.host, port)} in the profile",
+            )
+
+
+def _is_free(host: str, port: int) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+        return True
+
+
+def _next_free(host: str, port: int) -> int:
+    return next((other for other in range(port + 1, 65536) if _is_free(host, other)), port)
+
+
+def _check_not_running(repository: Path) -> None:
+    """Refuse a second server on a repository; clear away what a killed one left."""
+    record = read_record(repository)
+    if record is None:
+        return
+    if is_running(record):
+        raise ServerFailed(
+            f"a server runs on {repository} already",
+            why=f"process {record.pid} answers on {record.urls.http}",
+            hint=f"trtkit stop {repository}",
+        )
+    end_recorded(repository, record)
+
+
+def _how(code: int) -> str:
+    return f"by signal {-code}" if code < 0 else f"with exit code {code}"

@@ -1,0 +1,143 @@
+"""What a running server leaves beside its repository, so that another process can ask about it and end it.
+
+A server and its stubs carry the run's unique shared memory prefix in their command lines. They are found by that,
+so a record that outlived its server never leads to a process that took over its number.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from trtllm_kit.errors import ManifestError, storage_error
+from trtllm_kit.serve.launch import EXIT_TIMEOUT_SECONDS
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # where Triton's Python backend puts it
+_POLL_SECONDS = 0.05
+_KILL_SECONDS = 5.0
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RecordedUrls(_Frozen):
+    """Where the server is reached."""
+
+    http: str
+    grpc: str
+    metrics: str
+
+
+class RunRecord(_Frozen):
+    """One running server."""
+
+    pid: int
+    started_at: float
+    """Seconds since 1970."""
+    urls: RecordedUrls
+    shm_prefix: str
+    log: str
+    workspace: str
+    """Temporary folder that goes when the server goes."""
+
+
+def record_file(repository: Path) -> Path:
+    """Name the file beside a repository that tells of its running server."""
+    folder = repository.resolve()
+    return folder.with_name(folder.name + ".run.json")
+
+
+def read_record(repository: Path) -> RunRecord | None:
+    """Read the record of a repository's server; None when there is none. Raises ``ManifestError``, ``StorageError``."""
+    path = record_file(repository)
+    try:
+        return RunRecord.model_validate_json(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise ManifestError(
+            f"the record of the running server {path} cannot be read",
+            why=f"it is not a run record: {error}",
+            hint=f"remove {path} when no server runs",
+        ) from None
+    except OSError as error:
+        raise storage_error(error, "reading the record of the running server") from None
+
+
+def write_record(repository: Path, record: RunRecord) -> None:
+    """Write the record whole or not at all; raises ``StorageError``."""
+    path = record_file(repository)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise storage_error(error, "recording the running server") from None
+
+
+def is_running(record: RunRecord) -> bool:
+    """Whether the recorded server still runs."""
+    return record.pid in server_processes(record.shm_prefix)
+
+
+def server_processes(shm_prefix: str) -> tuple[int, ...]:
+    """Return the processes that were started as this server (launcher and tritonserver, not the stubs)."""
+    return _processes(f"shm-region-prefix-name={shm_prefix}")
+
+
+def end_recorded(repository: Path, record: RunRecord) -> None:
+    """End the recorded server and remove what is left of it, also when it runs no more."""
+    end_server(record.shm_prefix, Path(record.workspace), lambda: is_running(record))
+    record_file(repository).unlink(missing_ok=True)
+
+
+def end_server(shm_prefix: str, workspace: Path, running: Callable[[], bool]) -> None:
+    """End a server for good: it may finish its requests, then whatever is left of it is killed and removed.
+
+    A second interrupt (Ctrl-C) while it finishes its requests kills it at once and is raised again.
+    """
+    try:
+        if running():
+            _signal(server_processes(shm_prefix), signal.SIGTERM)
+            _wait(lambda: not running(), EXIT_TIMEOUT_SECONDS + _KILL_SECONDS)
+    finally:
+        _signal(_processes(shm_prefix), signal.SIGKILL)
+        _wait(lambda: not running() and not _processes(shm_prefix), _KILL_SECONDS)
+        for left in _SHARED_MEMORY.glob(f"{shm_prefix}*"):
+            left.unlink(missing_ok=True)
+        shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _processes(mark: str) -> tuple[int, ...]:
+    """Return every live process with ``mark`` in its command line, but this one (a zombie has none)."""
+    numbered = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    found = [int(entry.name) for entry in numbered if mark.encode() in _command_line(entry)]
+    return tuple(pid for pid in found if pid != os.getpid())
+
+
+def _command_line(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:
+        return b""  # it ended meanwhile
+
+
+def _signal(pids: tuple[int, ...], number: signal.Signals) -> None:
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            continue
+
+
+def _wait(over: Callable[[], bool], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while not over() and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
