@@ -12,6 +12,7 @@ An interrupt (Ctrl-C) gives 130 and SIGTERM 143, as shells do.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import traceback
@@ -27,6 +28,7 @@ from trtllm_kit.errors import InternalError, KitError, UsageError
 
 WATCHDOG_VERB = "check-health"
 UNKNOWN = 3
+_COMPLETION = "_TRTKIT_COMPLETE"
 INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
 
 
@@ -83,23 +85,31 @@ def main(argv: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line; return its exit code."""
     session = Session(json="--json" in arguments, verbose=False, debug="--debug" in arguments)
-    verb = next((word for word in arguments if word not in GLOBAL_FLAGS), "")
+    watchdog = next((word for word in arguments if word not in GLOBAL_FLAGS), "") == WATCHDOG_VERB
     try:
-        outcome = typer.main.get_command(app).main(arguments, prog_name="trtkit", standalone_mode=False)
+        return _invoke(arguments)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of the pipe went away; nothing is left to say
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe went away
         return 0
     except (Exception, KeyboardInterrupt) as error:  # the one boundary that may see anything
         failure = _as_kit_error(error)
         if session.debug and isinstance(error, Exception):
             traceback.print_exception(error)
         code = _code_of(error, failure)
-        return _unknown(session, failure, error) if verb == WATCHDOG_VERB else _report(session, failure, code)
-    code = outcome if isinstance(outcome, int) else 0
-    if code == INTERRUPTED:
-        session.log(_AGAIN)
-        return UNKNOWN if verb == WATCHDOG_VERB else code
-    return code
+        return _unknown(session, failure, error) if watchdog else _report(session, failure, code)
+
+
+def _invoke(arguments: list[str]) -> int:
+    """Parse and run; everything but a plain end is an exception (typer's own main would swallow some)."""
+    command = typer.main.get_command(app)
+    if _COMPLETION in os.environ:
+        command.main(arguments, prog_name="trtkit")
+    try:
+        with command.make_context("trtkit", arguments) as context:
+            outcome = command.invoke(context)
+    except typer.Exit as end:
+        outcome = end.exit_code
+    return outcome if isinstance(outcome, int) else 0
 
 
 _AGAIN = "interrupted; run the same command again to go on"
@@ -122,9 +132,9 @@ def _as_kit_error(error: BaseException) -> KitError | None:
 
 
 def _usage_error(error: typer.TyperException) -> UsageError | None:
-    message = str(getattr(error, "message", "") or "").rstrip(".")
-    if not message:
-        return None
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return None  # typer has shown the help
+    message = str(error.format_message() if hasattr(error, "format_message") else error).rstrip(".")
     context = getattr(error, "ctx", None)
     verb = context.command_path if context is not None else "trtkit"
     return UsageError(message, why=f"{verb} does not take that", hint=f"{verb} --help")

@@ -1,0 +1,165 @@
+"""The parser of the Prometheus text format, against prometheus-client's and against garbage."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.health.support import PAGES, answers, page, page_files, sends, stub_server
+from trtllm_kit.health.snapshot import Labels, Outcome
+from trtllm_kit.health.sources.prometheus_text import parse, scrape
+
+Series = dict[tuple[str, Labels], tuple[float | None, float | None]]
+
+
+def ours(text: str) -> Series:
+    """Read a page with our parser, as {series: (value, seconds)} with None for NaN."""
+    taken = parse(text)
+    assert not taken.problem
+    return {
+        (family, labels): (comparable(value), taken.timestamps.get(family, {}).get(labels))
+        for family, rows in taken.series.items()
+        for labels, value in rows.items()
+    }
+
+
+def theirs(text: str) -> Series:
+    """Read a page with prometheus-client's parser, its ``_total`` on counters taken off again."""
+    series: Series = {}
+    for metric in text_string_to_metric_families(text):
+        for sample in metric.samples:
+            added = metric.type == "counter" and f"\n{sample.name}" not in f"\n{text}"
+            name = sample.name.removesuffix("_total") if added else sample.name
+            series[name, tuple(sorted(sample.labels.items()))] = (comparable(sample.value), sample.timestamp)
+    return series
+
+
+def comparable(value: float) -> float | None:
+    """Make NaN equal to itself."""
+    return None if math.isnan(value) else float(value)
+
+
+@pytest.mark.parametrize("path", page_files(), ids=lambda path: path.stem)
+def test_agrees_with_prometheus_client_on_every_page(path: Path) -> None:
+    """Both parsers find the same series, values and time stamps."""
+    text = path.read_text("utf-8")
+    assert theirs(text) == ours(text)
+
+
+@pytest.mark.parametrize("path", sorted((PAGES / "wrong").iterdir()), ids=lambda path: path.stem)
+def test_every_wrong_page_is_garbage(path: Path) -> None:
+    """A page that is not of the format is garbage with a reason, and none of its series is kept."""
+    body = path.read_bytes()
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with stub_server(sends(head + body)) as url:
+        taken = scrape(url, 2.0)
+    assert (Outcome.GARBAGE, {}) == (taken.outcome, taken.series)
+    assert taken.reason
+
+
+def test_escapes_in_label_values_are_undone() -> None:
+    """Backslash, quote and newline come back as themselves, and other text keeps its braces, commas and signs."""
+    (labels,) = parse(page("every-freedom")).series["odd_escapes"]
+    assert {"path": "C:\\DIR\\new", "quote": 'say "hi"', "line": "one\ntwo", "brace": "}{,=#"} == dict(labels)
+
+
+def test_time_stamps_are_milliseconds() -> None:
+    """A time stamp on the page is milliseconds and seconds in the snapshot."""
+    assert {(("a", "x"),): 1795993418.603} == parse(page("every-freedom")).timestamps["odd_time"]
+
+
+def test_an_exemplar_is_skipped() -> None:
+    """What OpenMetrics puts behind a hash sign does not change the value."""
+    assert {(("le", "1"),): 3.0} == parse('a_bucket{le="1"} 3 # {trace_id="x"} 0.5 1.5\n').series["a_bucket"]
+
+
+def test_a_wrong_line_is_named() -> None:
+    """The reason tells which line is wrong and how it reads."""
+    assert "line 2 reads 'b oops'" in parse("a 1\nb oops\n").problem
+
+
+@settings(max_examples=1000, deadline=2000)
+@given(st.text())
+def test_arbitrary_text_never_raises(text: str) -> None:
+    """Any text is either a page with series or a problem without."""
+    taken = parse(text)
+    assert bool(taken.problem) is not bool(taken.series)
+
+
+_ALPHABET = st.text(alphabet='ab_: \t{}",=\\n#\n10.eE+-NaIf', max_size=80)
+
+
+@settings(max_examples=2000, deadline=2000)
+@given(_ALPHABET)
+def test_text_of_the_formats_own_characters_never_raises(text: str) -> None:
+    """Text made of the format's own characters is a page or a problem; what we accept, prometheus-client accepts."""
+    taken = parse(text)
+    assert bool(taken.problem) is not bool(taken.series)
+    if taken.series and "#" not in text:
+        assert theirs(text) == ours(text)
+
+
+@settings(max_examples=300, deadline=2000)
+@given(st.data())
+def test_a_mutated_real_page_never_raises(data: st.DataObject) -> None:
+    """A real page with a piece cut out or something put in is a page or a problem."""
+    text = page("triton-2.51-simulated-busy-1")
+    start = data.draw(st.integers(0, len(text)))
+    length = data.draw(st.integers(0, 40))
+    taken = parse(text[:start] + data.draw(_ALPHABET) + text[start + length :])
+    assert bool(taken.problem) is not bool(taken.series)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a" * 1_000_000,
+        "a{" + '"' * 1_000_001,
+        'a{x="' + "\\" * 1_000_001,
+        "a{" + "b" * 1_000_000,
+        "a{" + 'b="c",' * 200_000,
+        "a " + "1" * 1_000_000 + "x",
+        "a" + " " * 1_000_000 + "{",
+        "a 1" + " " * 1_000_000 + "!",
+        "a{" + 'b="' * 300_000,
+        " " * 1_000_000 + "!",
+    ],
+    ids=lambda line: line[:8],
+)
+def test_no_line_takes_more_than_linear_time(line: str) -> None:
+    """A megabyte that almost matches is refused within a second."""
+    start = time.monotonic()
+    assert parse(line + "\n").problem
+    assert time.monotonic() - start < 1.0
+
+
+def test_ten_thousand_series_are_parsed_in_a_tenth_of_a_second() -> None:
+    """A page of 10,000 series takes well under the 150 ms that parsing and judging may take."""
+    text = "".join(f'family_{n % 100}{{model="m",instance="{n}",version="1"}} {n}.5\n' for n in range(10_000))
+    best = min(timed(text) for _ in range(3))
+    assert best < 0.1
+
+
+def timed(text: str) -> float:
+    """Parse once, return the seconds of CPU time it took."""
+    start = time.process_time()
+    assert 100 == len(parse(text).series)
+    return time.process_time() - start
+
+
+def test_a_scrape_holds_both_clocks_and_its_duration() -> None:
+    """A good scrape carries wall clock, monotonic clock, duration, status and the series."""
+    before, wall = time.monotonic(), time.time()
+    with stub_server(answers(page("triton-2.51-simulated-idle"))) as url:
+        taken = scrape(url, 2.0)
+    assert (Outcome.OK, "", 200) == (taken.outcome, taken.reason, taken.status)
+    assert before <= taken.monotonic_seconds <= time.monotonic()
+    assert abs(taken.wall_seconds - wall) < 5
+    assert 0 < taken.scrape_seconds < 2
+    assert 57 == sum(len(rows) for rows in taken.series.values())

@@ -1,0 +1,183 @@
+"""Faults of a real tritonserver with the simulated runtime: each leads to its verdict, and clears after."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.support.ports import free_ports
+from tests.support.specs import smollm2
+from trtllm_kit.artifact import staged
+from trtllm_kit.health.check import check
+from trtllm_kit.health.load import rules_for
+from trtllm_kit.health.rules import Ruleset
+from trtllm_kit.health.target import target_for
+from trtllm_kit.health.verdict import Kind, State, Verdict
+from trtllm_kit.plan.decide import make_plan
+from trtllm_kit.plan.plan import Plan
+from trtllm_kit.progress import Silent
+from trtllm_kit.repository.compose import repository_files
+from trtllm_kit.serve.client import Sampling, stream
+from trtllm_kit.serve.process import Server, start
+from trtllm_kit.spec.load import load_hardware, load_profile
+
+pytestmark = pytest.mark.triton
+
+LOADED = load_profile("cpu-rehearsal-simulated")
+HARDWARE = load_hardware(LOADED.profile.hardware)
+
+
+def rules() -> Ruleset:
+    """Return the rules of the rehearsal."""
+    return rules_for(LOADED.profile, HARDWARE)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a repository of the simulated runtime, as deploy does."""
+    plan = rehearsal_plan()
+    out = tmp_path_factory.mktemp("health") / "repository"
+    with staged(out, "repository", "key") as stage:
+        assert stage is not None
+        for name, text in repository_files(plan).items():
+            stage.write_text(name, text)
+        stage.publish({}, {"start_grace_seconds": 60.0, "ports": {"metrics": plan.serve.metrics_port}})
+    return out
+
+
+def rehearsal_plan() -> Plan:
+    """Plan a small model on ports of our own."""
+    plan = make_plan(smollm2(), LOADED, HARDWARE)
+    http, grpc, metrics = PORTS
+    serve = plan.serve.model_copy(update={"http_port": http, "grpc_port": grpc, "metrics_port": metrics})
+    return plan.model_copy(update={"serve": serve})
+
+
+PORTS = free_ports(3)
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path) -> Iterator[Server]:
+    """Run one server for all tests that leave it well."""
+    with start(repository, rehearsal_plan().serve, {}, Silent()) as running:
+        yield running
+
+
+def look(repository: Path, timeout_seconds: float = 1.0) -> Verdict:
+    """Check the server that the repository's run record names."""
+    target = target_for(repository, None, LOADED.profile)
+    return check(target, rules(), interval_seconds=0.5, timeout_seconds=timeout_seconds)
+
+
+def kinds(verdict: Verdict) -> dict[str, Kind]:
+    """Return the kind of every finding by rule."""
+    return {finding.rule: finding.kind for finding in verdict.findings}
+
+
+@contextmanager
+def load(server: Server, streams: int = 3) -> Iterator[None]:
+    """Keep the server busy with streamed answers."""
+
+    def ask() -> None:
+        for _ in stream(server.urls.http, "tensorrt_llm", "Tell me a story.", Sampling(max_tokens=400)):
+            if over.is_set():
+                return
+
+    over = threading.Event()
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(streams)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(20)
+
+
+def children(pid: int) -> list[int]:
+    """Return the child processes of a server: the Python stub of its model."""
+    found = [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in task.joinpath("children").read_text().split()
+    ]
+    assert found
+    return found
+
+
+@contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """Hold processes still."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def test_a_fresh_server_is_ok(repository: Path, server: Server) -> None:
+    """A server that never served a request is OK, its engine idle."""
+    verdict = look(repository)
+    assert State.OK is verdict.state, verdict
+    assert Kind.IDLE is kinds(verdict)["engine-progress"]
+
+
+def test_a_busy_server_is_ok(repository: Path, server: Server) -> None:
+    """A server that streams three answers is OK, its engine making steps."""
+    with load(server):
+        verdict = look(repository)
+    assert State.OK is verdict.state, verdict
+    assert Kind.WITHIN is kinds(verdict)["engine-progress"]
+
+
+def test_a_frozen_engine_behind_a_green_metrics_page_is_unknown(repository: Path, server: Server) -> None:
+    """With the model's process held still the page stays up and its numbers stand: UNKNOWN, and OK again after."""
+    stubs = children(server.pid)
+    with load(server):
+        with stopped(stubs):
+            frozen = look(repository)
+        after = look(repository)
+    assert State.UNKNOWN is frozen.state
+    assert Kind.STALE is kinds(frozen)["engine-progress"]
+    assert State.OK is after.state, after
+
+
+def test_a_stopped_server_is_critical_within_the_time_out(repository: Path, server: Server) -> None:
+    """A server process that is held still is CRITICAL after one time-out, and OK again after."""
+    with stopped([server.pid]):
+        begun = time.monotonic()
+        held = look(repository, timeout_seconds=0.5)
+        elapsed = time.monotonic() - begun
+    assert State.CRITICAL is held.state
+    assert elapsed < 1.5
+    assert State.OK is look(repository, timeout_seconds=4.0).state
+
+
+def test_a_starting_server_is_a_warning_and_a_killed_one_critical_at_once(repository: Path, server: Server) -> None:
+    """Refusing within its grace is WARNING while the process lives; killed, it is CRITICAL in the same second."""
+    server.stop()
+    second = Server(server.command, server.log)
+    with second.keep():
+        second.start()
+        starting = look(repository)
+        second.wait_ready(60.0, Silent())
+        assert State.OK is look(repository).state
+        os.kill(second.pid, signal.SIGKILL)
+        while second.running():
+            time.sleep(0.02)
+        killed = look(repository)
+        second.stop()
+    assert (State.WARNING, Kind.STARTING) == (starting.state, kinds(starting)["scrape"])
+    assert State.CRITICAL is killed.state
+    assert killed.findings[0].message.endswith("is gone")

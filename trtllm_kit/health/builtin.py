@@ -1,0 +1,152 @@
+"""The checks that no profile switches off: can the server be read, does its engine move, do its numbers agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from trtllm_kit.health.metrics import GENERAL, METRICS, active_requests, engine_steps
+from trtllm_kit.health.ranges import format_number
+from trtllm_kit.health.snapshot import NoReading, Outcome, Reading, Snapshot, Target, Trouble
+from trtllm_kit.health.verdict import Finding, Kind, Skipped, State
+
+SCRAPE = "scrape"
+ENGINE_PROGRESS = "engine-progress"
+METRIC_SANITY = "metric-sanity"
+BUILT_IN = (SCRAPE, ENGINE_PROGRESS, METRIC_SANITY)
+
+_ADVICE = {
+    Outcome.REFUSED: "see whether the server's process lives and read the end of its log",
+    Outcome.BROKEN: "check the network path, and the server's log for a crash",
+    Outcome.TIMEOUT: "the process hangs or the host is overloaded: read the server's log, then restart it",
+    Outcome.HTTP_ERROR: "check that the URL is the metrics page (Triton: port 8002, path /metrics)",
+    Outcome.GARBAGE: "check that the URL is a Prometheus page (Triton: port 8002, path /metrics)",
+    Outcome.NO_ADDRESS: "correct the URL, e.g. http://127.0.0.1:8002/metrics",
+}
+_DEAD = frozenset({Outcome.REFUSED, Outcome.BROKEN, Outcome.TIMEOUT})
+"""The server itself does not answer. Every other failure may lie with the question: UNKNOWN."""
+
+
+def scrape(target: Target, samples: Sequence[Snapshot]) -> Finding:
+    """Judge whether the server could be read: the newest sample decides, an earlier failure is a WARNING."""
+    if not samples:
+        return Finding(SCRAPE, "", State.UNKNOWN, Kind.SCRAPE_FAILED, "no sample was taken", target.shown_url)
+    newest = samples[-1]
+    if not newest.ok:
+        return _failed(target, newest)
+    failures = [sample for sample in samples if not sample.ok]
+    if failures:
+        message = f"{len(failures)} of {len(samples)} scrapes failed, the last one did not: {failures[-1].reason}"
+        advice = _ADVICE[failures[-1].outcome]
+        return Finding(SCRAPE, "", State.WARNING, Kind.SCRAPE_FAILED, message, target.shown_url, advice)
+    count = sum(len(family) for family in newest.series.values())
+    message = f"{count} series in {newest.scrape_seconds * 1e3:.0f} ms"
+    return Finding(SCRAPE, "", State.OK, Kind.SCRAPED, message, target.shown_url)
+
+
+def _failed(target: Target, newest: Snapshot) -> Finding:
+    left = start_grace_left(target, newest)
+    if left is not None:
+        grace = target.start_grace_seconds
+        message = f"starting for {grace - left:.0f} s of {grace:.0f} s: {target.shown_url}: {newest.reason}"
+        advice = "wait; it turns CRITICAL when the grace is over"
+        return Finding(SCRAPE, "", State.WARNING, Kind.STARTING, message, target.shown_url, advice)
+    server_error = newest.outcome is Outcome.HTTP_ERROR and (newest.status or 0) >= 500
+    state = State.CRITICAL if server_error or newest.outcome in _DEAD else State.UNKNOWN
+    gone = f"; its process {target.pid} is gone" if newest.process_running is False else ""
+    message, advice = f"{target.shown_url}: {newest.reason}{gone}", _ADVICE[newest.outcome]
+    return Finding(SCRAPE, "", state, Kind.SCRAPE_FAILED, message, target.shown_url, advice)
+
+
+def start_grace_left(target: Target, newest: Snapshot) -> float | None:
+    """Return the seconds in which a refusing server is still starting; None when it should answer.
+
+    Triton opens no port before its models are loaded, so a refusal alone does not tell loading from dead. The grace
+    holds only for a start that was recorded, and not for a process known to be gone. It is a WARNING: not OK, because
+    nobody can use the server; not CRITICAL, because nobody needs to get up; not UNKNOWN, because it is known.
+    """
+    if newest.outcome is not Outcome.REFUSED or target.started_at is None or newest.process_running is False:
+        return None
+    age = newest.wall_seconds - target.started_at
+    return target.start_grace_seconds - age if 0 <= age < target.start_grace_seconds else None
+
+
+def engine_progress(samples: Sequence[Snapshot]) -> tuple[list[Finding], list[Skipped]]:
+    """Judge whether the engine of every busy model makes steps, over the newest samples in a row in which it is busy.
+
+    A hung engine leaves its last numbers on the page for ever, so while requests are active and no step is made,
+    every number is stale. One sample cannot show that: then the check is listed as not judged.
+    """
+    findings = []
+    skipped = []
+    for subject, active in active_requests(samples[-1]).items():
+        verdict = _progress_of(subject, active, samples)
+        if isinstance(verdict, Finding):
+            findings.append(verdict)
+        else:
+            skipped.append(verdict)
+    return findings, skipped
+
+
+def is_frozen(samples: Sequence[Snapshot]) -> bool:
+    """Whether a busy engine made no step in these samples, so that more samples are worth taking."""
+    if len(samples) < 2 or not samples[-1].ok:
+        return False
+    return any(finding.kind is Kind.STALE for finding in engine_progress(samples)[0])
+
+
+def _progress_of(subject: str, active: Reading | NoReading, samples: Sequence[Snapshot]) -> Finding | Skipped:
+    if isinstance(active, NoReading):
+        return _not_seen(subject, active)
+    if active.value == 0:
+        return Finding(ENGINE_PROGRESS, subject, State.OK, Kind.IDLE, "no request is active", active.source)
+    run = _busy_run(subject, samples)
+    readings = [engine_steps(sample).get(subject, _NO_STEPS) for sample in run]
+    newest = readings[-1]
+    if isinstance(newest, NoReading):
+        return _not_seen(subject, newest)
+    steps = [reading.value for reading in readings if isinstance(reading, Reading)]
+    if len(steps) < 2:
+        return Skipped(ENGINE_PROGRESS, "it takes two samples in which requests are active (--samples)")
+    requests = f"{format_number(active.value)} requests active"
+    seconds = f"{run[-1].monotonic_seconds - run[0].monotonic_seconds:.1f} s"
+    if len(set(steps)) > 1:
+        message = f"steps were made in {seconds} with {requests}"
+        return Finding(ENGINE_PROGRESS, subject, State.OK, Kind.WITHIN, message, newest.source)
+    message = f"no step in {seconds} with {requests} (still {format_number(newest.value)}): its numbers are stale"
+    advice = "the engine hangs or one step is very long: check again, then read the server's log and restart it"
+    return Finding(ENGINE_PROGRESS, subject, State.UNKNOWN, Kind.STALE, message, newest.source, advice)
+
+
+_NO_STEPS = NoReading(Trouble.MISSING, "the page has no step counter for this model", GENERAL)
+
+
+def _busy_run(subject: str, samples: Sequence[Snapshot]) -> list[Snapshot]:
+    """Return the samples, up to the newest, in which the subject was busy without a break."""
+    run: list[Snapshot] = []
+    for sample in reversed(samples):
+        active = active_requests(sample).get(subject) if sample.ok else None
+        if not isinstance(active, Reading) or active.value == 0:
+            break
+        run.insert(0, sample)
+    return run
+
+
+def metric_sanity(newest: Snapshot, judged: Set[str]) -> Finding:
+    """Look for impossible numbers in every metric that no rule judges (a rule reports those of its own metric)."""
+    troubles = []
+    for name in sorted(METRICS.keys() - judged - {"active_requests"}):
+        for subject, reading in METRICS[name].read(newest).items():
+            if isinstance(reading, NoReading) and reading.trouble is not Trouble.MISSING:
+                troubles.append((f"{name} {subject}".strip(), reading))
+    if not troubles:
+        return Finding(METRIC_SANITY, "", State.OK, Kind.WITHIN, "no number contradicts another")
+    message = "; ".join(f"{where}: {reading.reason}" for where, reading in troubles)
+    first = troubles[0][1]
+    advice = "the exporter is wrong or two write the same series: compare the page with the server's log"
+    return Finding(METRIC_SANITY, "", State.UNKNOWN, Kind(first.trouble.value), message, first.source, advice)
+
+
+def _not_seen(subject: str, why: NoReading) -> Finding:
+    message = f"whether the engine moves is not known: {why.reason}"
+    advice = f"look for {why.source} on the metrics page"
+    return Finding(ENGINE_PROGRESS, subject, State.UNKNOWN, Kind(why.trouble.value), message, why.source, advice)

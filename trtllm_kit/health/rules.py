@@ -1,0 +1,164 @@
+"""The rule language: what healthy means for one metric, read strictly from plain data. Pure.
+
+A document holds ``schema_version: 1`` and ``rules``, a mapping from name to the keys of ``Rule``. It comes from
+YAML today; nothing here knows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from trtllm_kit.errors import ProfileError
+from trtllm_kit.health.metrics import METRICS
+from trtllm_kit.health.ranges import Range, parse_range
+from trtllm_kit.health.snapshot import Unit
+from trtllm_kit.health.verdict import Skipped, State
+
+T = TypeVar("T")
+
+
+class When(StrEnum):
+    """When a rule asks."""
+
+    ALWAYS = "always"
+    BUSY = "busy"
+    """Only in samples in which a request is active."""
+
+
+class Need(StrEnum):
+    """What a deployment must have for a rule to make sense."""
+
+    GPU = "gpu"
+    SPECULATION = "speculation"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What healthy means for one metric."""
+
+    name: str
+    metric: str
+    """A name in ``metrics.METRICS``."""
+    ok: Range
+    """The healthy values."""
+    severity: State
+    """WARNING or CRITICAL: the state when the value is outside."""
+    samples: int
+    """Consecutive samples outside before it counts."""
+    when: When
+    on_missing: State
+    """The state when the page does not have the metric; values that are there and wrong are always UNKNOWN."""
+    needs: Need | None
+    summary: str
+    advice: str
+    """What to do when it fires."""
+
+    @property
+    def unit(self) -> Unit:
+        """Unit of the metric and of the range."""
+        return METRICS[self.metric].unit
+
+
+@dataclass(frozen=True, slots=True)
+class Ruleset:
+    """The rules that a deployment has, and those that it does not have."""
+
+    rules: tuple[Rule, ...]
+    not_applicable: tuple[Skipped, ...] = ()
+
+    @property
+    def samples_needed(self) -> int:
+        """Samples after which every rule can be decided; at least two, for one cannot show progress."""
+        return max([2, *(rule.samples for rule in self.rules)])
+
+
+_SEVERITIES = {"warning": State.WARNING, "critical": State.CRITICAL}
+_ON_MISSING = {"ok": State.OK, "unknown": State.UNKNOWN, "warning": State.WARNING, "critical": State.CRITICAL}
+_KEYS = ("metric", "ok", "severity", "samples", "when", "on_missing", "needs", "summary", "advice")
+
+
+def read_rules(document: Any, where: str) -> tuple[Rule, ...]:
+    """Read a rules document; raises ``ProfileError`` with every problem at once, each with its key."""
+    problems: list[str] = []
+    rules = []
+    entries = document.get("rules") if isinstance(document, Mapping) else None
+    if not isinstance(entries, Mapping) or document.get("schema_version") != 1:
+        problems.append(f"{where}: a rules document has schema_version: 1 and rules:, a mapping from name to rule")
+        entries = {}
+    for name, entry in entries.items():
+        rules.append(_Reader(f"{where}: rules.{name}", entry, problems).rule(str(name)))
+    if problems:
+        raise ProfileError(
+            f"the rules in {where} cannot be used",
+            why=f"{len(problems)} problem{'s' if len(problems) > 1 else ''}",
+            hint="correct the keys named above; docs/reference/health-rules.md lists what each may hold",
+            problems=tuple(problems),
+        )
+    return tuple(rules)
+
+
+class _Reader:
+    """Takes one rule apart, noting every problem; what it returns after a problem is never used."""
+
+    def __init__(self, where: str, entry: Any, problems: list[str]) -> None:
+        self.where = where
+        self.problems = problems
+        self.entry: Mapping[str, Any] = entry if isinstance(entry, Mapping) else {}
+        if not isinstance(entry, Mapping):
+            problems.append(f"{where}: {entry!r} is not a mapping")
+            return
+        odd = sorted({str(key) for key in entry} ^ set(_KEYS))
+        problems.extend(f"{where}.{key}: {'unknown key' if key in entry else 'missing'}" for key in odd)
+
+    def rule(self, name: str) -> Rule:
+        """Read every key."""
+        return Rule(
+            name=name,
+            metric=self.choice("metric", {known: known for known in METRICS}),
+            ok=self.range("ok"),
+            severity=self.choice("severity", _SEVERITIES),
+            samples=self.count("samples"),
+            when=self.choice("when", {when.value: when for when in When}),
+            on_missing=self.choice("on_missing", _ON_MISSING),
+            needs=self.choice("needs", {need.value: need for need in Need} | {None: None}),
+            summary=str(self.entry.get("summary", "")),
+            advice=" ".join(str(self.entry.get("advice", "")).split()),
+        )
+
+    def choice(self, key: str, allowed: Mapping[Any, T]) -> T:
+        """Read one of the allowed values."""
+        value = self.entry.get(key)
+        if (value is None or isinstance(value, str)) and value in allowed:
+            return allowed[value]
+        known = ", ".join("null" if one is None else one for one in allowed)
+        return self.wrong(key, value, f"one of {known}", next(iter(allowed.values())))
+
+    def range(self, key: str) -> Range:
+        """Read a Nagios range."""
+        value = self.entry.get(key)
+        if not isinstance(value, str):
+            return self.wrong(key, value, 'a range in quotes, e.g. "0:0.90" (YAML reads it as a number without)', _ANY)
+        try:
+            return parse_range(value)
+        except ValueError as error:
+            self.problems.append(f"{self.where}.{key}: {error}")
+            return _ANY
+
+    def count(self, key: str) -> int:
+        """Read a number of samples."""
+        value = self.entry.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+            return value
+        return self.wrong(key, value, "a whole number, 1 or more", 1)
+
+    def wrong(self, key: str, value: Any, wanted: str, instead: T) -> T:
+        """Note a wrong value of a key that is there."""
+        if key in self.entry:
+            self.problems.append(f"{self.where}.{key}: {value!r} is not {wanted}")
+        return instead
+
+
+_ANY = Range(0.0, 0.0)

@@ -1,0 +1,131 @@
+"""What is looked at (a target), what was read from it (a snapshot), and one number of it (a reading). Pure data.
+
+A snapshot holds the series of one scrape. Later sources add their fields beside ``series``; a source that was
+not asked leaves its field empty, never zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+Labels = tuple[tuple[str, str], ...]
+"""Labels of a series as (name, value) pairs, sorted by name."""
+Series = Mapping[str, Mapping[Labels, float]]
+"""Values by family and labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One server to look at."""
+
+    url: str
+    """Address of its Prometheus page."""
+    start_grace_seconds: float = 0.0
+    """How long after its start a server that refuses is starting, not dead."""
+    started_at: float | None = None
+    """When it was started, seconds since 1970; None when nobody recorded it, and then there is no grace."""
+    pid: int | None = None
+    """Its process on this machine, when that was recorded."""
+
+    @property
+    def shown_url(self) -> str:
+        """The URL without a user name or password."""
+        return re.sub(r"//[^/@]*@", "//", self.url)
+
+
+class Outcome(StrEnum):
+    """How a scrape went."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    """Nothing listens on that port."""
+    BROKEN = "broken"
+    """No route, or the connection was cut before the answer was complete."""
+    TIMEOUT = "timeout"
+    HTTP_ERROR = "http-error"
+    """An answer with another status than 200; redirects are not followed."""
+    GARBAGE = "garbage"
+    """An answer that is not a Prometheus page, holds no series, or is larger than the bound."""
+    NO_ADDRESS = "no-address"
+    """The URL has no meaning or its host name no address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One reading of one server."""
+
+    outcome: Outcome
+    reason: str
+    """What happened, in words; empty when all went well."""
+    wall_seconds: float
+    """Wall clock at the scrape, seconds since 1970."""
+    monotonic_seconds: float
+    """Monotonic clock at the scrape; only differences mean anything."""
+    scrape_seconds: float
+    """How long the scrape took."""
+    status: int | None = None
+    """HTTP status, when there was an answer."""
+    series: Series = field(default_factory=dict)
+    timestamps: Series = field(default_factory=dict)
+    """When a value was taken, seconds since 1970, for the series whose exporter says so."""
+    process_running: bool | None = None
+    """Whether the target's process lives; None when it is not known."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a page to judge."""
+        return self.outcome is Outcome.OK
+
+    def age_seconds(self, family: str) -> float:
+        """Age of the oldest series of a family by its exporter's own time stamps; 0 without any."""
+        oldest = min(self.timestamps.get(family, {}).values(), default=self.wall_seconds)
+        return max(0.0, self.wall_seconds - oldest)
+
+
+class Unit(StrEnum):
+    """Unit of a metric; base units only."""
+
+    RATIO = "ratio"
+    """0 to 1."""
+    COUNT = "count"
+    SECONDS = "seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One number that can be compared."""
+
+    value: float
+    unit: Unit
+    source: str
+    """The series it was read from, or computed from."""
+    age_seconds: float = 0.0
+    """How old it was at the scrape by its exporter's own time stamp; 0 without one."""
+    detail: str = ""
+    """More numbers for the reader, e.g. the extremes behind a mean."""
+
+
+class Trouble(StrEnum):
+    """Why a number cannot be compared."""
+
+    MISSING = "missing"
+    NOT_A_NUMBER = "not-a-number"
+    STALE = "stale"
+    CONTRADICTING = "contradicting"
+
+
+@dataclass(frozen=True, slots=True)
+class NoReading:
+    """No number, and why."""
+
+    trouble: Trouble
+    reason: str
+    source: str
+    """The series it was looked for in."""
+
+
+Measured = Mapping[str, Reading | NoReading]
+"""One metric by subject (a model and its version, or ``""`` for the whole server); never empty."""

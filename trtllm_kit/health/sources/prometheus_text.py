@@ -1,0 +1,126 @@
+"""The Prometheus text format 0.0.4, read strictly: a page is understood whole or not at all.
+
+Source: the exposition formats page of the Prometheus documentation. Every pattern is possessive, so the time to read
+a page is proportional to its length whatever it holds. Exemplars of OpenMetrics are skipped; comments are not needed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from trtllm_kit.health.snapshot import Labels, Outcome, Snapshot
+from trtllm_kit.health.sources.http_get import MAX_BYTES, Answer, get
+
+_STRING = r'"(?:[^"\\\n]++|\\[\\"n])*+"'
+_NUMBER = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_SAMPLE = re.compile(
+    r"[ \t]*+([a-zA-Z_:][a-zA-Z0-9_:]*+)"
+    rf'(?:[ \t]*+\{{((?:[^"}}\\]++|{_STRING})*+)\}}[ \t]*+|[ \t]++)'
+    rf"({_NUMBER}|[+-]?(?i:inf(?:inity)?)|(?i:nan))"
+    r"(?:[ \t]++(-?[0-9]++))?"
+    r"(?:[ \t]++#.*+)?[ \t]*+",
+    re.ASCII,
+)
+_LABEL = re.compile(rf"[ \t]*+([a-zA-Z_][a-zA-Z0-9_]*+)[ \t]*+=[ \t]*+({_STRING})[ \t]*+(?:,[ \t]*+|$)", re.ASCII)
+_ESCAPE = re.compile(r'\\([\\"n])')
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page taken apart; with a ``problem`` there are no series."""
+
+    series: dict[str, dict[Labels, float]]
+    timestamps: dict[str, dict[Labels, float]]
+    """Seconds since 1970, for the series that carry a time stamp."""
+    problem: str = ""
+
+
+class _Wrong(Exception):
+    """A line that is not of the format."""
+
+
+def scrape(url: str, timeout_seconds: float, max_bytes: int = MAX_BYTES) -> Snapshot:
+    """Read a metrics page into a snapshot; whatever goes wrong is in the snapshot's outcome and reason."""
+    wall, start = time.time(), time.monotonic()
+    answer = get(url, timeout_seconds, max_bytes)
+    page = _page(answer)
+    outcome = Outcome.GARBAGE if page.problem and answer.outcome is Outcome.OK else answer.outcome
+    return Snapshot(
+        outcome=outcome,
+        reason=answer.reason or page.problem,
+        wall_seconds=wall,
+        monotonic_seconds=start,
+        scrape_seconds=time.monotonic() - start,
+        status=answer.status,
+        series=page.series,
+        timestamps=page.timestamps,
+    )
+
+
+def _page(answer: Answer) -> Page:
+    if answer.outcome is not Outcome.OK:
+        return Page({}, {})
+    try:
+        return parse(answer.body.decode("utf-8"))
+    except UnicodeDecodeError:
+        return Page({}, {}, "the answer is not UTF-8 text")
+
+
+def parse(text: str) -> Page:
+    """Take a page apart. A wrong line, a series given twice, a page cut off or without any series is a problem."""
+    page = Page({}, {})
+    try:
+        for family, labels, value, stamp in _samples(text):
+            _add(page, family, labels, value)
+            if stamp is not None:
+                page.timestamps.setdefault(family, {})[labels] = stamp
+    except _Wrong as error:
+        return Page({}, {}, f"the answer is not a metrics page: {error}")
+    if not page.series:
+        return Page({}, {}, "the answer holds no metrics")
+    if not text.endswith("\n"):
+        return Page({}, {}, "the metrics page is cut off: its last line does not end")
+    return page
+
+
+def _add(page: Page, family: str, labels: Labels, value: float) -> None:
+    known = page.series.setdefault(family, {})
+    if labels in known:
+        raise _Wrong(f"{family} is given twice with the same labels")
+    known[labels] = value
+
+
+def _samples(text: str) -> Iterator[tuple[str, Labels, float, float | None]]:
+    seen: dict[str | None, Labels] = {None: ()}
+    for number, line in enumerate(text.split("\n"), 1):
+        match = _SAMPLE.fullmatch(line)
+        if match is None:
+            if line.strip(" \t") and not line.lstrip(" \t").startswith("#"):
+                raise _Wrong(f"line {number} reads {line[:60]!r}")
+            continue
+        family, label_text, value, stamp = match.groups()
+        labels = seen.get(label_text)
+        if labels is None and label_text is not None:
+            labels = seen[label_text] = _labels(label_text, number)
+        yield family, labels or (), float(value), float(stamp) / 1e3 if stamp else None
+
+
+def _labels(text: str, number: int) -> Labels:
+    """Read what stands between the braces; a comma may follow the last label."""
+    labels: dict[str, str] = {}
+    place = 0
+    text = text.strip(" \t")
+    while place < len(text):
+        match = _LABEL.match(text, place)
+        if match is None or match[1] in labels:
+            raise _Wrong(f"line {number} has wrong labels {text[:60]!r}")
+        labels[match[1]] = _ESCAPE.sub(_unescaped, match[2][1:-1])
+        place = match.end()
+    return tuple(sorted(labels.items()))
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
