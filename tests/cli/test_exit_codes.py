@@ -1,0 +1,184 @@
+"""Exit codes: every row of the table, by running the installed script."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.health.support import answers, engine_page, stub_server
+from tests.support.cli import Ran, config_folder, trtkit, trtkit_path
+
+LLAMA_405B, H200 = "llama-3.1-405b", "h200x1-llama3.1-8b-fp8"
+NVL32 = "gh200-nvl32-llama3.1-405b-fp8"
+
+
+def three_lines(ran: Ran) -> bool:
+    """Whether stderr is an error of the common form and nothing more."""
+    lines = ran.err.splitlines()
+    heads = [line.lstrip().split(":")[0].split("[")[0] for line in (lines[0], lines[1], lines[-1])]
+    return heads == ["error", "because", "try"] and "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["profiles", "list"], ["plan", "--help"]])
+def test_done_is_0(arguments: list[str]) -> None:
+    """Help, version and a verb that did its work."""
+    assert trtkit(*arguments).code == 0
+
+
+def test_a_plan_that_does_not_fit_is_1_and_names_the_binding_term(tmp_path: Path) -> None:
+    """405B on one H200: the answer is no, with what binds and what would fit."""
+    ran = trtkit("plan", config_folder(tmp_path, LLAMA_405B), "--profile", H200, "--json")
+
+    assert ran.code == 1
+    assert ran.json["verdict"] == "no"
+    assert "weights" in " ".join(finding["message"] + finding["compared"] for finding in ran.json["findings"])
+
+
+def test_a_profile_with_problems_is_1_for_validate_and_2_for_a_verb_that_needs_it(tmp_path: Path) -> None:
+    """Asked whether it is valid, the answer is no; used as an argument it is a usage error."""
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("schema_version: 1\nname: x\nhardwear: h200x1\n")
+
+    asked, used = trtkit("profiles", "validate", wrong), trtkit("plan", tmp_path, "--profile", wrong)
+    assert (asked.code, used.code) == (1, 2)
+    assert "hardware" in asked.out
+    assert three_lines(used)
+
+
+def test_warnings_are_0_and_under_strict_1(tmp_path: Path) -> None:
+    """The 405B plan on NVL32 replicates KV heads: worth a warning, not a refusal."""
+    model = config_folder(tmp_path, LLAMA_405B)
+
+    relaxed, strict = trtkit("plan", model, "-p", NVL32), trtkit("plan", model, "-p", NVL32, "--strict")
+    assert (relaxed.code, strict.code) == (0, 1)
+    assert "WARNING PF2" in relaxed.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["no-such-verb"],
+        ["plan"],
+        ["plan", "x", "--profile", H200, "--no-such-option"],
+        ["plan", "x", "--profile", "no-such-profile"],
+        ["deploy", "x", "--profile", H200, "--out", "y", "--background"],
+    ],
+)
+def test_usage_errors_are_2(arguments: list[str]) -> None:
+    """Unknown verb, missing argument, unknown option, unknown profile, options that contradict each other."""
+    ran = trtkit(*arguments)
+
+    assert ran.code == 2
+    assert three_lines(ran)
+
+
+def test_what_cannot_be_done_is_3(tmp_path: Path) -> None:
+    """A folder without config.json is an environment's fault, not a verdict."""
+    ran = trtkit("plan", tmp_path, "--profile", H200)
+
+    assert ran.code == 3
+    assert three_lines(ran)
+
+
+def test_an_error_with_json_is_one_object(tmp_path: Path) -> None:
+    """Scripts read the same three lines as fields."""
+    ran = trtkit("plan", tmp_path, "--profile", H200, "--json")
+
+    assert ran.code == 3
+    assert set(ran.json["error"]) == {"code", "what", "why", "try"}
+
+
+@pytest.mark.parametrize(
+    ("pages", "code", "word"),
+    [
+        ([engine_page()], 0, "OK"),
+        ([engine_page(used=950, free=50, fraction=0.95)], 1, "WARNING"),
+        ([engine_page(fraction="NaN", used="NaN")], 3, "UNKNOWN"),
+    ],
+)
+def test_check_health_speaks_nagios(pages: list[str], code: int, word: str) -> None:
+    """0 OK, 1 WARNING, 3 UNKNOWN, each with its one line."""
+    with stub_server(answers(*pages)) as url:
+        ran = trtkit("check-health", "--profile", "cpu-rehearsal-smollm2", "--url", url, "--interval", "0.1")
+
+    assert (code, f"TRTKIT {word}") == (ran.code, ran.out.split(":")[0])
+
+
+def test_check_health_of_a_dead_server_is_2() -> None:
+    """Refused is CRITICAL when nothing says that the server is still starting."""
+    with stub_server(answers("")) as url:
+        pass
+    ran = trtkit("check-health", "--profile", "cpu-rehearsal-smollm2", "--url", url, "--interval", "0.1")
+
+    assert ran.code == 2
+    assert ran.out.startswith("TRTKIT CRITICAL")
+
+
+@pytest.mark.parametrize("arguments", [["--profile", "no-such"], ["--no-such-option"], ["--url", "::nonsense::"]])
+def test_check_health_maps_every_failure_of_its_own_to_3(arguments: list[str]) -> None:
+    """Usage errors must not read as CRITICAL to a monitoring system."""
+    ran = trtkit("check-health", *arguments)
+
+    assert ran.code == 3
+    assert ran.out.startswith("TRTKIT UNKNOWN")
+
+
+def interrupted(command: list[str], url_wait: float, number: signal.Signals) -> tuple[int, str]:
+    """Start a command, send it a signal once it is at work, return its exit code and stdout."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(url_wait)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=20)
+    return process.returncode, out
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_is_what_shells_expect(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """Ctrl-C and SIGTERM end a verb with 128 plus the signal; nobody mistakes that for an answer."""
+    os.mkfifo(tmp_path / "config.json")  # a verb that reads it waits
+
+    assert (code, "") == interrupted([trtkit_path(), "plan", str(tmp_path), "-p", H200], 1.5, number)
+
+
+def test_an_interrupted_check_is_unknown() -> None:
+    """A watchdog that was ended has not seen the server well."""
+    with stub_server(lambda _: time.sleep(5)) as url:
+        code, out = interrupted([trtkit_path(), "check-health", "--url", url], 1.5, signal.SIGINT)
+
+    assert code == 3
+    assert out.startswith("TRTKIT UNKNOWN")
+
+
+def test_a_reader_that_goes_away_is_not_an_error() -> None:
+    """`trtkit profiles schema | head -1` ends quietly."""
+    command = f"{trtkit_path()} profiles schema --json | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert done.stdout.splitlines()[-1] == "0"
+    assert done.stderr == ""
+
+
+def test_a_crash_is_3_without_a_traceback_and_with_one_under_debug(tmp_path: Path) -> None:
+    """A fault of ours reads like every other error; --debug shows where."""
+    script = tmp_path / "crash.py"
+    script.write_text(
+        "from trtllm_kit.cli import app, plan\n"
+        "def boom(*a, **k): raise RuntimeError('boom')\n"
+        "plan.run_plan = boom\n"
+        "app.main()\n"
+    )
+    python = Path(trtkit_path()).parent / "python"
+    quiet, loud = (
+        subprocess.run([python, script, "plan", "x", "-p", "y", *more], capture_output=True, text=True, check=False)
+        for more in ([], ["--debug"])
+    )
+
+    assert (quiet.returncode, loud.returncode) == (3, 3)
+    assert "KIT-INTERNAL-001" in quiet.stderr
+    assert "Traceback" not in quiet.stderr
+    assert "Traceback" in loud.stderr

@@ -1,0 +1,117 @@
+"""The key table of the LLM API, and its agreement with the recorded tables of each release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from trtllm_kit.upstream.llm_api import (
+    limits_section,
+    llm_api_key,
+    llm_api_keys,
+    releases_with_key,
+    unknown_llm_api_keys,
+)
+
+RECORDED = {"1.0.0": "1.0.0", "1.1.0": "1.1.0", "1.2.1": "1.2.1", "main": "main"}
+NOT_YAML = {"_mpi_session", "mpi_session", "batched_logits_processor", "checkpoint_loader"}
+"""Keys that take live Python objects only."""
+SECTIONS = {"kv_cache_config": "KvCacheConfig", "scheduler_config": "SchedulerConfig", "moe_config": "MoeConfig"}
+
+
+def recorded(shared: Path, version: str) -> dict[str, Any]:
+    """Read the recorded table of one release."""
+    document: dict[str, Any] = yaml.safe_load((shared / "contract" / f"llmapi-{version}.yaml").read_text("utf-8"))
+    return document
+
+
+def recorded_keys(document: dict[str, Any]) -> Iterator[str]:
+    """Yield the dotted keys of the top level and of three sections."""
+    if "top_level" in document:
+        top, classes = document["top_level"]["fields"], document["definitions"]
+    else:
+        classes = document["classes"]
+        top = classes["BaseLlmArgs"]["fields"] | classes["TorchLlmArgs"]["fields"]
+    for key in top.keys() - NOT_YAML:
+        yield key
+        if key in SECTIONS:
+            yield from (f"{key}.{name}" for name in classes[SECTIONS[key]]["fields"])
+
+
+@pytest.mark.parametrize("version", RECORDED)
+def test_the_table_has_exactly_the_recorded_keys(shared: Path, version: str) -> None:
+    """No key of a release read exactly is missing, and none was invented."""
+    sections = tuple(f"{name}." for name in SECTIONS)
+    rows = {row.key for row in llm_api_keys() if row.holds(version)}
+    ours = {key for key in rows if "." not in key or key.startswith(sections)}
+    assert set(recorded_keys(recorded(shared, version))) == ours
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "default"),
+    [
+        ("1.1.0", "kv_cache_config.tokens_per_block", 32),
+        ("1.2.1", "kv_cache_config.free_gpu_memory_fraction", 0.9),
+        ("1.1.0", "kv_cache_config.free_gpu_memory_fraction", None),
+        ("main", "max_batch_size", 2048),
+        ("1.2.1", "scheduler_config.capacity_scheduler_policy", "GUARANTEED_NO_EVICT"),
+    ],
+)
+def test_defaults_are_those_of_the_release(version: str, key: str, default: object) -> None:
+    """A default that changed between releases is told per release."""
+    entry = llm_api_key(version, key)
+    assert entry is not None
+    assert default == entry.default
+
+
+@pytest.mark.parametrize(
+    ("version", "key"),
+    [
+        ("1.0.0", "kv_cache_config.tokens_per_block"),
+        ("1.0.0", "return_perf_metrics"),
+        ("1.2.1", "build_config"),
+        ("main", "kv_cache_config.onboard_blocks"),
+        ("main", "sampler_type"),
+        ("1.2.1", "kv_cache_config.use_kv_cache_manager_v2"),
+        ("1.2.1", "moe_backend"),
+    ],
+)
+def test_keys_a_release_does_not_take(version: str, key: str) -> None:
+    """A key from another release, or from a stale document, is not found."""
+    assert llm_api_key(version, key) is None
+
+
+def test_a_release_between_those_read_is_not_certain() -> None:
+    """What holds for 1.3.0rc14 was read beside it, not in it."""
+    between, exact = llm_api_key("1.3.0rc14", "max_seq_len"), llm_api_key("1.2.1", "max_seq_len")
+    assert between is not None
+    assert exact is not None
+    assert ("near", "read") == (between.certainty, exact.certainty)
+
+
+def test_unknown_keys_are_found_at_every_depth_in_document_order() -> None:
+    """Nested unknown keys are dotted; the inside of an open section is left alone."""
+    document = {
+        "use_cuda_graph": True,
+        "kv_cache_config": {"dtype": "fp8", "kv_cache_dtype": "fp8"},
+        "speculative_config": {"anything": 1},
+        "build_config": {"max_batch_size": 1},
+    }
+    found = unknown_llm_api_keys("1.2.1", document)
+    assert ("use_cuda_graph", "kv_cache_config.kv_cache_dtype", "build_config") == found
+
+
+def test_the_limits_stand_in_build_config_in_1_0_only() -> None:
+    """On 1.0 a build_config overwrites top-level limits, so they are written there."""
+    assert "build_config" == limits_section("1.0.0")
+    assert ["", "", "", ""] == [limits_section(name) for name in ("1.1.0", "1.2.1", "1.3.0rc14", "main")]
+
+
+def test_releases_that_take_a_key_are_listed_oldest_first() -> None:
+    """A finding can name the release that has what this one lacks."""
+    assert ("1.1.0", "1.2.1", "main") == releases_with_key("kv_cache_config.tokens_per_block")
+    assert () == releases_with_key("no_such_key")
