@@ -120,6 +120,10 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "tokens_per_block 48", "kv_cache.tokens_per_block: 32"),
     ("PF28", ERROR, qwen3_moe(2), hardware(8), {"parallelism.tensor": 8, "parallelism.expert": 3},
      "8 tensor ranks / 3 expert ranks", "parallelism.expert: 2 (legal with tensor 8: 1, 2, 4, 8)"),
+    ("PF20", ERROR, llama_70b(), hardware(2), {"parallelism.pipeline": 4},
+     "4 ranks, 2 GPUs", "parallelism.pipeline: 1 and parallelism.tensor: auto; test has 2 GPUs"),
+    ("PF28", ERROR, llama_70b(), hardware(2), {"parallelism.expert": 2},
+     "expert 2, 0 experts", "parallelism.expert: 1"),
     ("PF29", ERROR, smollm2(), rehearsal(), {},
      "hardware cpu-rehearsal is a cpu", "runtime: reference (real text) or runtime: simulated (paced tokens)"),
 ]  # fmt: skip

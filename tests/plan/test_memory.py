@@ -12,10 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.specs import GIB, hardware, llama, llama_8b, maverick, qwen3_moe, rehearsal, smollm2
-from trtllm_kit.plan.memory import Sizing, kept_tokens, kv_bytes_per_sequence, kv_bytes_per_token, memory_plan
+from trtllm_kit.plan.memory import (
+    REFERENCE_PIECE,
+    Sizing,
+    kept_tokens,
+    kv_bytes_per_sequence,
+    kv_bytes_per_token,
+    memory_plan,
+)
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.plan import MemoryPlan
 from trtllm_kit.plan.weights import Formats
+from trtllm_kit.reference import model as reference_model
 from trtllm_kit.spec.model import Attention, Dense, Layer, ModelSpec
 from trtllm_kit.spec.profile import KvCache, Limits, Load
 
@@ -157,6 +165,11 @@ def test_more_of_anything_asked_never_leaves_more(tensor: int, tokens: int, batc
     assert budget(split=Split(tensor), limits=larger, kv_cache=cache) < base
     assert budget(split=Split(2 * tensor), limits=limits, kv_cache=cache) > base
     assert budget(split=Split(tensor), limits=limits, kv_cache=KvCache(free_gpu_memory_fraction=0.99)) > base
+
+
+def test_the_reference_runtime_works_in_pieces_of_that_size() -> None:
+    """The activation term and the runtime agree on how many tokens pass the layers at once."""
+    assert reference_model._CHUNK == REFERENCE_PIECE
 
 
 def measured_rows(shared: Path) -> list[dict[str, Any]]:

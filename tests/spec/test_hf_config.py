@@ -61,6 +61,45 @@ def test_every_real_config_is_read_or_named_as_unknown(shared: Path) -> None:
     assert 18 == known
 
 
+SMOLLM2 = {
+    "architectures": ["LlamaForCausalLM"],
+    "attention_bias": False,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "hidden_act": "silu",
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "is_llama_config": True,
+    "max_position_embeddings": 8192,
+    "mlp_bias": False,
+    "model_type": "llama",
+    "num_attention_heads": 9,
+    "num_hidden_layers": 30,
+    "num_key_value_heads": 3,
+    "pretraining_tp": 1,
+    "rms_norm_eps": 1e-5,
+    "rope_interleaved": False,
+    "rope_scaling": None,
+    "rope_theta": 100000,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 49152,
+}
+
+
+def test_the_model_of_the_quickstart() -> None:
+    """SmolLM2-135M has 134,515,008 parameters, a tied head and three KV heads for nine heads."""
+    spec = read_model_spec(SMOLLM2, "config.json")
+
+    assert 134_515_008 == parameters(spec) == active_parameters(spec)
+    assert (True, 9, 3, 64) == (
+        spec.tied_embeddings,
+        spec.layers[0].attention.heads,
+        spec.layers[0].attention.kv_heads,
+        spec.layers[0].attention.head_dim,
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "method"),
     [

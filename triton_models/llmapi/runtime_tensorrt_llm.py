@@ -19,7 +19,7 @@ from typing import Any
 
 from ask import BUSY, STOPPED, Ask, Refused
 from runtime import Finish, Performance, Sink, Statistics, Ticket
-from settings import Settings
+from settings import BadSettings, Settings
 from text import StopTexts
 
 _STATISTICS_SECONDS = 0.2
@@ -30,9 +30,11 @@ class TensorrtLlmRuntime:
     """One ``LLM`` and the loop it lives in."""
 
     def __init__(self, settings: Settings) -> None:
-        from tensorrt_llm import LLM
-        from tensorrt_llm.llmapi.llm_utils import update_llm_args_with_extra_dict
-
+        try:
+            from tensorrt_llm import LLM
+            from tensorrt_llm.llmapi.llm_utils import update_llm_args_with_extra_dict
+        except ModuleNotFoundError as error:
+            raise BadSettings(f"the tensorrt_llm runtime needs TensorRT-LLM in the server's Python: {error}") from None
         arguments = {"enable_iter_perf_stats": True} | settings.llm_args
         limits = settings.limits
         self._max_seq_len = limits.max_seq_len

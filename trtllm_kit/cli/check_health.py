@@ -68,10 +68,10 @@ def _question(profile: str | None, url: str | None, repository: Path | None) -> 
     from trtllm_kit.health.target import target_for
 
     if profile is not None:
-        from trtllm_kit.spec.load import load_hardware, load_profile
+        from trtllm_kit.spec.load import hardware_for, load_profile
 
         loaded = load_profile(profile)
-        rules = rules_for(loaded.profile, load_hardware(loaded.profile.hardware), loaded.origins)
+        rules = rules_for(loaded.profile, hardware_for(loaded.profile), loaded.origins)
         return target_for(repository, url, loaded.profile), rules
     target = target_for(repository, url, None)
     if repository is None:

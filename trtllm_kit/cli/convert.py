@@ -62,11 +62,11 @@ def made_text(out: Path, manifest: Manifest, *, up_to_date: bool) -> str:
 
 def _planned(session: Session, model: str, profile: str) -> tuple[Path, Any]:
     from trtllm_kit.plan.decide import make_plan, require_ok
-    from trtllm_kit.spec.load import load_hardware, load_model, load_profile
+    from trtllm_kit.spec.load import hardware_for, load_model, load_profile
 
     loaded = load_profile(profile)
     folder = model_folder(session, model)
-    made = make_plan(load_model(folder), loaded, load_hardware(loaded.profile.hardware))
+    made = make_plan(load_model(folder), loaded, hardware_for(loaded.profile))
     require_ok(made)
     return folder, made
 

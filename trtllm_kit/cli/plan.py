@@ -27,10 +27,10 @@ def run_plan(session: Session, model: str, profile: str, *, strict: bool = False
     """Plan, show the plan with its findings and remedies, return the exit code."""
     from trtllm_kit.plan.decide import make_plan
     from trtllm_kit.plan.remedies import nearest_fits
-    from trtllm_kit.spec.load import load_hardware, load_model, load_profile
+    from trtllm_kit.spec.load import hardware_for, load_model, load_profile
 
     loaded = load_profile(profile)
-    hardware = load_hardware(loaded.profile.hardware)
+    hardware = hardware_for(loaded.profile)
     spec = load_model(model_folder(session, model))
     made = make_plan(spec, loaded, hardware)
     remedies = () if made.memory.fits else nearest_fits(spec, loaded, hardware)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trtllm_kit.errors import KitError, ProfileError
+from trtllm_kit.errors import KitError, ListsProblems
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.progress import Progress
 
@@ -55,7 +55,7 @@ class Session:
         """Show an error on stderr, and on stdout as JSON when that was asked for."""
         if self.json:
             document = {"code": error.code, "what": error.what, "why": error.why, "try": error.hint}
-            problems = {"problems": list(error.problems)} if isinstance(error, ProfileError) else {}
+            problems = {"problems": list(error.problems)} if isinstance(error, ListsProblems) else {}
             print(json.dumps({"error": document | problems}, indent=1, ensure_ascii=False))  # noqa: T201
         self.log(paint(str(error), "31", sys.stderr))
 

@@ -188,7 +188,13 @@ def _failed(url: str, status: int, body: bytes) -> RequestFailed:
         why = str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError):
         why = body[:200].decode("utf-8", "replace").strip() or "the answer is empty"
-    hints = {404: "trtkit deploy, or name a model that the server has", 503: "ask again later, or raise max_queue_size"}
-    return RequestFailed(
-        f"{url} refuses the request (status {status})", why=why, hint=hints.get(status, "correct the request")
-    )
+    return RequestFailed(f"{url} refuses the request (status {status})", why=why, hint=_hint(status, why))
+
+
+def _hint(status: int, why: str) -> str:
+    """Say what to do. Triton's generate gives status 400 for every error of a model, so the text must tell."""
+    if "queue full" in why:
+        return "ask again later, or deploy with a larger max_batch_size"
+    if status == 404 or "unknown model" in why:
+        return "trtkit deploy, or name a model that the server has"
+    return "correct the request"

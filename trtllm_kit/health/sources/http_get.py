@@ -2,24 +2,34 @@
 
 The name look-up, the connection, the head and the body share the deadline, so a server that sends one byte a second
 (slow loris) costs no more than one that is silent. Failures are data: nothing is raised for what a server does.
+
+It speaks the little of HTTP/1.1 (RFC 9112) that one answer needs, on a plain socket: the standard library's client
+has no deadline for an answer as a whole, no bound for its size, and costs a check from cron half its time to import.
 """
 
 from __future__ import annotations
 
-import http.client
 import re
 import socket
 import threading
 import time
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from trtllm_kit.health.snapshot import Outcome
 
 MAX_BYTES = 16 << 20
-"""Largest answer that is read; a page of 10,000 series is 1 MiB."""
-_PRINTABLE = re.compile(r"[!-~]+")
+"""Largest answer that is read, head and body; a page of 10,000 series is 1 MiB."""
+_MAX_LINE = 1 << 16
+_MAX_HEADERS = 100
+_PIECE = 1 << 16
+_URL = re.compile(
+    r"http://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!\"$-~]*)?"
+)
+_STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: (.*))?")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?")
+_OK = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +50,12 @@ class _Place:
     path: str
 
 
-class _TooLarge(Exception):
-    """More bytes than the bound were received."""
+class _Failed(Exception):
+    """The question cannot be asked or the answer not be read."""
 
-
-class _NoAddress(Exception):
-    """The URL has no meaning, or its host name no address."""
-
-
-class _BoundedSocket(socket.socket):
-    """A socket on which all receiving together ends at one deadline and one size."""
-
-    deadline = 0.0
-    bytes_left = 0
-
-    def recv_into(self, *args: Any) -> int:
-        """Receive some bytes; raises ``TimeoutError`` after the deadline and ``_TooLarge`` beyond the size."""
-        self.settimeout(_left(self.deadline))
-        received = super().recv_into(*args)
-        self.bytes_left -= received
-        if self.bytes_left < 0:
-            raise _TooLarge
-        return received
+    def __init__(self, outcome: Outcome, reason: str) -> None:
+        super().__init__(reason)
+        self.answer = Answer(outcome, reason)
 
 
 def get(url: str, timeout_seconds: float, max_bytes: int = MAX_BYTES) -> Answer:
@@ -70,49 +64,45 @@ def get(url: str, timeout_seconds: float, max_bytes: int = MAX_BYTES) -> Answer:
     try:
         place = _place(url)
         with _connect(place, deadline) as connection:
-            connection.deadline, connection.bytes_left = deadline, max_bytes
-            return _exchange(connection, place, max_bytes)
+            connection.settimeout(_left(deadline))
+            connection.sendall(_request(place))
+            return _read(_Received(connection, deadline, max_bytes))
+    except _Failed as failure:
+        return failure.answer
     except TimeoutError:
         return Answer(Outcome.TIMEOUT, f"no complete answer within {timeout_seconds:g} s")
-    except _TooLarge:
-        return Answer(Outcome.GARBAGE, f"the answer is larger than {max_bytes} bytes")
-    except (_NoAddress, OSError, http.client.HTTPException) as error:
-        return _failure(error)
-
-
-def _failure(error: Exception) -> Answer:
-    """Say what an error means; a connection that was cut is an ``OSError`` even where it is an HTTP error too."""
-    if isinstance(error, _NoAddress):
-        return Answer(Outcome.NO_ADDRESS, str(error))
-    if isinstance(error, ConnectionRefusedError):
+    except ConnectionRefusedError:
         return Answer(Outcome.REFUSED, "the port refuses connections")
-    if isinstance(error, OSError | http.client.IncompleteRead):
+    except OSError as error:
         return Answer(Outcome.BROKEN, f"the connection failed: {_cause(error)}")
-    return Answer(Outcome.GARBAGE, f"the answer is not HTTP: {type(error).__name__}")
 
 
 def _place(url: str) -> _Place:
     """Take a URL apart."""
-    if not _PRINTABLE.fullmatch(url):
-        raise _NoAddress("the URL is empty or holds blanks or characters that a URL cannot have")
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise _NoAddress(f"the URL has no meaning: {error}") from None
-    if parts.scheme != "http" or not host:
-        raise _NoAddress("the URL is not of the form http://host:port/path")
-    if parts.username is not None or parts.password is not None:
-        raise _NoAddress("the URL holds a user name or password, which do not belong on a command line")
-    path = parts.path or "/"
-    return _Place(host, 80 if port is None else port, f"{path}?{parts.query}" if parts.query else path)
+    match = _URL.fullmatch(url)
+    port = int(match["port"] or 80) if match else 0
+    if match is None or not 0 < port < 1 << 16:
+        raise _Failed(Outcome.NO_ADDRESS, "the URL is not of the form http://host:port/path, without a user name")
+    return _Place(match["six"] or match["name"], port, match["path"] or "/")
 
 
-def _connect(place: _Place, deadline: float) -> _BoundedSocket:
+def _request(place: _Place) -> bytes:
+    host = f"[{place.host}]" if ":" in place.host else place.host
+    lines = (
+        f"GET {place.path} HTTP/1.1",
+        f"Host: {host}:{place.port}",
+        "Accept: text/plain;version=0.0.4",
+        "User-Agent: trtkit",
+        "Connection: close",
+    )
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode("ascii")
+
+
+def _connect(place: _Place, deadline: float) -> socket.socket:
     """Connect to the first address that answers; when none does, a refusal is the error that counts."""
     failures: list[OSError] = []
     for family, kind, protocol, _, address in _addresses(place, deadline):
-        connection = _BoundedSocket(family, kind, protocol)
+        connection = socket.socket(family, kind, protocol)
         try:
             connection.settimeout(_left(deadline))
             connection.connect(address)
@@ -138,26 +128,117 @@ def _addresses(place: _Place, deadline: float) -> list[tuple[Any, ...]]:
     thread.start()
     thread.join(_left(deadline))
     if not found:
-        raise _NoAddress(f"the look-up of host {place.host!r} took too long")
+        raise _Failed(Outcome.NO_ADDRESS, f"the look-up of host {place.host} took too long")
     if isinstance(found[0], Exception):
-        raise _NoAddress(f"host {place.host!r} has no address: {_cause(found[0])}")
+        raise _Failed(Outcome.NO_ADDRESS, f"host {place.host} has no address: {_cause(found[0])}")
     addresses: list[tuple[Any, ...]] = found[0]
     return addresses
 
 
-def _exchange(connection: _BoundedSocket, place: _Place, max_bytes: int) -> Answer:
-    client = http.client.HTTPConnection(place.host, place.port)
-    client.sock = connection
-    headers = {"Accept": "text/plain;version=0.0.4", "User-Agent": "trtkit", "Connection": "close"}
-    client.request("GET", place.path, headers=headers)
-    with client.getresponse() as response:
-        if response.status != http.client.OK:
-            reason = f"HTTP status {response.status} {response.reason[:40]}".strip()
-            return Answer(Outcome.HTTP_ERROR, reason, response.status)
-        body = response.read(max_bytes)
-        if response.length:
-            return Answer(Outcome.BROKEN, f"the answer ends {response.length} bytes too early", response.status)
-        return Answer(Outcome.OK, "", response.status, body)
+class _Received:
+    """What a connection has received, up to one deadline and one size."""
+
+    def __init__(self, connection: socket.socket, deadline: float, max_bytes: int) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._max_bytes = max_bytes
+        self._left = max_bytes
+        self._held = bytearray()
+
+    def line(self) -> bytes:
+        """Take the next line, without its end."""
+        while (end := self._held.find(b"\n")) < 0:
+            if len(self._held) > _MAX_LINE:
+                raise _not_http("a line is too long")
+            self._more()
+        return self._take(end + 1).rstrip(b"\r\n")
+
+    def exactly(self, count: int) -> bytes:
+        """Take ``count`` bytes."""
+        if count > self._left + len(self._held):
+            raise self._too_large()
+        while len(self._held) < count:
+            self._more()
+        return self._take(count)
+
+    def rest(self) -> bytes:
+        """Take everything up to the end of the connection."""
+        while self._receive():
+            pass
+        return self._take(len(self._held))
+
+    def _more(self) -> None:
+        if not self._receive():
+            raise _Failed(Outcome.BROKEN, "the connection ended before the answer did")
+
+    def _receive(self) -> bool:
+        self._connection.settimeout(_left(self._deadline))
+        piece = self._connection.recv(_PIECE)
+        self._left -= len(piece)
+        if self._left < 0:
+            raise self._too_large()
+        self._held += piece
+        return bool(piece)
+
+    def _take(self, count: int) -> bytes:
+        taken = bytes(self._held[:count])
+        del self._held[:count]
+        return taken
+
+    def _too_large(self) -> _Failed:
+        return _Failed(Outcome.GARBAGE, f"the answer is larger than {self._max_bytes} bytes")
+
+
+def _read(received: _Received) -> Answer:
+    """Read one answer; the body of a status other than 200 is not looked at."""
+    match = _STATUS.fullmatch(received.line())
+    if match is None:
+        raise _not_http("it has no status line")
+    status = int(match[1])
+    if status != _OK:
+        reason = f"HTTP status {status} {(match[2] or b'').decode('latin-1')[:40]}".strip()
+        return Answer(Outcome.HTTP_ERROR, reason, status)
+    headers = _headers(received)
+    if b"transfer-encoding" in headers:
+        return Answer(Outcome.OK, "", status, _chunks(received, headers[b"transfer-encoding"]))
+    if b"content-length" not in headers:
+        return Answer(Outcome.OK, "", status, received.rest())
+    if _LENGTH.fullmatch(headers[b"content-length"]) is None:
+        raise _not_http("its length is no number of bytes")
+    return Answer(Outcome.OK, "", status, received.exactly(int(headers[b"content-length"])))
+
+
+def _headers(received: _Received) -> dict[bytes, bytes]:
+    """Read the head, names in lower case; of a header given twice the last one counts."""
+    headers: dict[bytes, bytes] = {}
+    for _ in range(_MAX_HEADERS):
+        line = received.line()
+        if not line:
+            return headers
+        name, _, value = line.partition(b":")
+        headers[name.strip().lower()] = value.strip()
+    raise _not_http("it has too many headers")
+
+
+def _chunks(received: _Received, encoding: bytes) -> bytes:
+    """Put a chunked body together; trailers are not looked at."""
+    if encoding.lower() != b"chunked":
+        raise _not_http("its encoding is not one that was asked for")
+    pieces: list[bytes] = []
+    while True:
+        match = _CHUNK.fullmatch(received.line())
+        if match is None:
+            raise _not_http("a chunk has no size")
+        size = int(match[1], 16)
+        if size == 0:
+            return b"".join(pieces)
+        pieces.append(received.exactly(size))
+        if received.line():
+            raise _not_http("a chunk does not end")
+
+
+def _not_http(why: str) -> _Failed:
+    return _Failed(Outcome.GARBAGE, f"the answer is not HTTP: {why}")
 
 
 def _left(deadline: float) -> float:

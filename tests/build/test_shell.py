@@ -1,0 +1,82 @@
+"""Programs of steps: their log, their outputs, their deadline."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from trtllm_kit.build.shell import run
+from trtllm_kit.build.step import PYTHON, Run
+from trtllm_kit.errors import BuildFailed, MissingTool
+
+
+def python(code: str, outputs: tuple[str, ...] = (), seconds: float = 20.0, env: dict[str, str] | None = None) -> Run:
+    """Make a step that runs a line of Python."""
+    return Run(argv=(PYTHON, "-c", code), outputs=outputs, timeout_seconds=seconds, env=env or {})
+
+
+def test_a_program_runs_in_the_folder_with_its_own_environment(tmp_path: Path) -> None:
+    """It finds its inputs there and leaves its outputs there."""
+    (tmp_path / "stage").mkdir()
+    code = "import os; open('out.txt', 'w').write(os.environ['WORD'])"
+    run(python(code, ("out.txt",), env={"WORD": "hello"}), tmp_path / "stage", tmp_path / "log")
+    assert "hello" == (tmp_path / "stage" / "out.txt").read_text()
+
+
+def test_what_a_program_says_is_in_the_log(tmp_path: Path) -> None:
+    """Both streams, after the command."""
+    run(python("import sys; print('one'); print('two', file=sys.stderr)"), tmp_path, tmp_path / "log")
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines[0].startswith("$ {python} -c ")
+    assert {"one", "two"} == set(lines[1:])
+
+
+def test_a_failing_program_is_a_build_failure_with_its_last_words(tmp_path: Path) -> None:
+    """The error tells the exit code, the last lines and where the log is."""
+    with pytest.raises(BuildFailed) as caught:
+        run(python("import sys; sys.exit('no space for rank 3')"), tmp_path, tmp_path / "log")
+    assert "it exited with 1; its last words: no space for rank 3" == caught.value.why
+    assert f"read {tmp_path / 'log'}" == caught.value.hint
+
+
+def test_a_missing_output_is_a_build_failure(tmp_path: Path) -> None:
+    """A program that exits with 0 and leaves nothing has failed."""
+    with pytest.raises(BuildFailed) as caught:
+        run(python("print('done')", ("rank0.engine", "rank1.engine")), tmp_path, tmp_path / "log")
+    assert "it exited with 0 and left no rank0.engine, rank1.engine; its last words: done" == caught.value.why
+
+
+def test_a_program_past_its_deadline_is_stopped_with_its_children(tmp_path: Path) -> None:
+    """No process is left over."""
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "open('pid', 'w').write(str(child.pid)); time.sleep(60)"
+    )
+    with pytest.raises(BuildFailed, match=r"stopped after 1\.50 s"):
+        run(python(code, seconds=1.5), tmp_path, tmp_path / "log")
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def gone(process: int) -> bool:
+    """Whether a killed process is gone, or waits to be collected, within two seconds."""
+    for _ in range(40):
+        try:
+            os.kill(process, 0)
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2][0]
+        except (ProcessLookupError, FileNotFoundError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_program_that_is_not_there_is_a_missing_tool(tmp_path: Path) -> None:
+    """The error names the program."""
+    step = Run(argv=("no-such-builder",), outputs=(), timeout_seconds=1.0)
+    with pytest.raises(MissingTool, match="cannot run no-such-builder"):
+        run(step, tmp_path, tmp_path / "log")

@@ -1,0 +1,52 @@
+"""Attention against loops that anyone can check."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from trtllm_kit.reference.attention import attend, temperature
+from trtllm_kit.spec.model import Attention, QueryTemperature
+
+
+def shape(kind: str = "full", window: int | None = None) -> Attention:
+    """Four heads over two KV heads of width eight."""
+    return Attention.model_validate({"kind": kind, "heads": 4, "kv_heads": 2, "head_dim": 8, "window": window})
+
+
+def slow(queries: np.ndarray, keys: np.ndarray, values: np.ndarray, visible: np.ndarray) -> np.ndarray:
+    """Attend head by head and token by token."""
+    tokens, heads, width = queries.shape
+    out = np.zeros((tokens, heads, width))
+    for token in range(tokens):
+        for head in range(heads):
+            seen = np.flatnonzero(visible[token])
+            scores = np.array([queries[token, head] @ keys[head // 2, at] for at in seen]) / width**0.5
+            weights = np.exp(scores - scores.max())
+            out[token, head] = (weights / weights.sum()) @ values[head // 2, seen]
+    return out.reshape(tokens, -1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "window", "rule"),
+    [
+        ("full", None, lambda query, key: key <= query),
+        ("sliding", 3, lambda query, key: query - 3 < key <= query),
+        ("chunked", 4, lambda query, key: key <= query and key // 4 == query // 4),
+    ],
+)
+@pytest.mark.parametrize("tokens", [1, 5, 10])
+def test_every_kind_sees_what_its_rule_allows(kind: str, window: int | None, rule: object, tokens: int) -> None:
+    """The newest 1, 5 or all 10 tokens of a sequence attend as the loops do."""
+    random = np.random.default_rng(tokens)
+    queries = random.standard_normal((tokens, 4, 8)).astype(np.float32)
+    keys, values = random.standard_normal((2, 2, 10, 8)).astype(np.float32)
+    visible = np.array([[rule(10 - tokens + query, key) for key in range(10)] for query in range(tokens)])
+    expected = slow(queries, keys, values, visible)
+    np.testing.assert_allclose(expected, attend(queries, keys, values, shape(kind, window)), atol=1e-5)
+
+
+def test_query_temperature_grows_by_steps_of_its_floor() -> None:
+    """1 + 0.5 ln(1 + floor((p + 1) / 4)) for positions 2, 3 and 8."""
+    factors = temperature(QueryTemperature(floor=4, scale=0.5), 0, 9)
+    np.testing.assert_allclose([1.0, 1 + 0.5 * np.log(2), 1 + 0.5 * np.log(3)], factors[[2, 3, 8]], rtol=1e-6)
