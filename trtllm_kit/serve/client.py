@@ -85,6 +85,8 @@ def stream(
     started = time.monotonic()
     finish_reason = ""
     with _posted(url, model, "generate_stream", _body(prompt, options, streaming=True), timeout_seconds) as response:
+        if response.headers.get_content_type() != "text/event-stream":
+            raise _failed(url, response.status, response.read())
         for data in events(iter(response.readline, b"")):
             document = _document(data, url)
             finish_reason = str(document.get("finish_reason", ""))
@@ -151,17 +153,26 @@ def _posted(url: str, model: str, verb: str, body: bytes, timeout_seconds: float
 
 @contextmanager
 def _connection(url: str, timeout_seconds: float) -> Iterator[HTTPConnection]:
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(
-            f"{url!r} is no address of a server", why="it must be http://HOST:PORT", hint="http://127.0.0.1:8000"
-        )
-    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-    connection = kind(parts.hostname, parts.port, timeout=timeout_seconds)
+    scheme, host, port = _address(url)
+    kind = HTTPSConnection if scheme == "https" else HTTPConnection
+    connection = kind(host, port, timeout=timeout_seconds)
     try:
         yield connection
     finally:
         connection.close()
+
+
+def _address(url: str) -> tuple[str, str, int | None]:
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme, parts.hostname, parts.port
+    except ValueError:
+        scheme, host, port = "", None, None
+    if scheme not in ("http", "https") or not host:
+        raise UsageError(
+            f"{url!r} is no address of a server", why="it must be http://HOST:PORT", hint="http://127.0.0.1:8000"
+        )
+    return scheme, host, port
 
 
 def _document(data: bytes, url: str) -> dict[str, Any]:

@@ -21,7 +21,9 @@ _ROUTINE = re.compile(r"I\d{4} |\| |\+--")
 """Information lines and the tables Triton draws at its start."""
 _TRITON_LINE = re.compile(r'[EW]\d{4} \S+ \d+ \S+\] "(?P<text>.*)"')
 _PROTOBUF_LINE = re.compile(r"\[libprotobuf ERROR \S+\] (?P<text>.*)")
-_OPENING = re.compile(r"(ERROR: Failed to create instance: |failed to load '.*?' version \d+: \w+: )(TritonModelException: )?")
+_OPENING = re.compile(
+    r"(ERROR: Failed to create instance: |failed to load '.*?' version \d+: \w+: )(TritonModelException: )?"
+)
 
 
 def tail(path: Path, count: int = TAIL_LINES) -> tuple[str, ...]:
