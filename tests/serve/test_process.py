@@ -126,7 +126,7 @@ def test_a_background_server_outlives_its_starter(repository: tuple[Path, Plan])
     record = recorded(folder)
 
     assert "length" == generate(record.urls.http, MODEL, "hi", Sampling(max_tokens=2)).finish_reason
-    with pytest.raises(ServerFailed, match="a server runs on .* already"):
+    with pytest.raises(ServerFailed, match=r"a server runs on .* already"):
         start(folder, plan.serve, {}, Silent())
     assert record.pid == stop_background(folder)
 
@@ -156,6 +156,30 @@ def test_ctrl_c_in_the_terminal_stops_it_cleanly(repository: tuple[Path, Plan], 
     assert 130 == starter.wait(15)
     assert [] == left_of(record)
     assert read_record(folder) is None
+
+
+@triton
+def test_a_launcher_around_the_server_ends_with_it(
+    repository: tuple[Path, Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a launcher in front the server alone is told to stop; the launcher ends after it, in its own way."""
+    folder, plan = repository
+    manifest = folder / "trtkit-manifest.json"
+    manifest.write_text(manifest.read_text().replace('"runtime":"simulated"', '"runtime":"tensorrt_llm"').replace(
+        '"runtime": "simulated"', '"runtime": "tensorrt_llm"'))  # fmt: skip
+    launcher = tmp_path / "bin" / "trtllm-llmapi-launch"
+    launcher.parent.mkdir()
+    launcher.write_text(f'#!/bin/bash\n"$@"\necho "server ended: $?" > {tmp_path}/end\n')
+    launcher.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{launcher.parent}:{os.environ['PATH']}")
+
+    with start(folder, plan.serve, {}, Silent()) as server:
+        record = recorded(folder)
+        assert is_running(record)
+        assert "length" == generate(server.urls.http, MODEL, "hi", Sampling(max_tokens=1)).finish_reason
+
+    assert [] == left_of(record)
+    assert "server ended: 0\n" == (tmp_path / "end").read_text()
 
 
 @triton
@@ -248,7 +272,7 @@ def test_equal_ports_leave_nothing(repository: tuple[Path, Plan]) -> None:
     folder, plan = repository
     same = plan.serve.model_copy(update={"grpc_port": plan.serve.http_port})
 
-    with pytest.raises(UsageError, match="serve.grpc_port is"):
+    with pytest.raises(UsageError, match=r"serve\.grpc_port is"):
         start(folder, same, {}, Silent())
 
     assert not list(folder.parent.glob("*.server.log"))

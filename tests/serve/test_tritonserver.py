@@ -75,6 +75,19 @@ def test_the_path_is_searched(tmp_path: Path) -> None:
     assert server == find_tritonserver({"PATH": str(tmp_path)}).binary
 
 
+def test_tensorrt_llm_needs_its_launcher(tmp_path: Path) -> None:
+    """For the tensorrt_llm runtime the launcher is found on PATH, and its lack is told."""
+    for name in ("tritonserver", "trtllm-llmapi-launch"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+
+    assert tmp_path / "trtllm-llmapi-launch" == find_tritonserver({"PATH": str(tmp_path)}, "tensorrt_llm").launcher
+    assert find_tritonserver({"PATH": str(tmp_path)}, "simulated").launcher is None
+    (tmp_path / "trtllm-llmapi-launch").unlink()
+    with pytest.raises(MissingTool, match="trtllm-llmapi-launch was not found"):
+        find_tritonserver({"PATH": str(tmp_path)}, "tensorrt_llm")
+
+
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:
     """A variable that names no program is not passed over."""
     with pytest.raises(MissingTool, match="no program stands there"):

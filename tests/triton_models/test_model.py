@@ -214,7 +214,7 @@ def test_finalize_fails_what_still_runs(load: Callable[..., TritonPythonModel]) 
     model.finalize()
 
     assert "the server is shutting down" == request.sender.wait()[-1].error.message
-    assert ["watchdog"] == [thread.name for thread in set(threading.enumerate()) - before]
+    assert ["lifeline"] == [thread.name for thread in set(threading.enumerate()) - before]
     model.finalize = lambda: None  # type: ignore[method-assign]
 
 

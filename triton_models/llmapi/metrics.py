@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
+from lifeline import metric_calls
 from runtime import Finish, Statistics
 
 Family = tuple[str, str, str, Mapping[str, str]]
@@ -111,13 +112,15 @@ class Metrics:
 
     def update(self, statistics: Statistics) -> None:
         """Show the executor's state."""
-        for metric, read in self._gauges:
-            metric.set(read(statistics))
+        with metric_calls():
+            for metric, read in self._gauges:
+                metric.set(read(statistics))
 
     def observe(self, finish: Finish) -> None:
         """Count an answer's lengths."""
-        for metric, read in self._histograms:
-            metric.observe(read(finish))
+        with metric_calls():
+            for metric, read in self._histograms:
+                metric.observe(read(finish))
 
     def _metric(self, kind: Any, name: str, description: str, label: Mapping[str, str]) -> Any:
         if name not in self._families:

@@ -6,22 +6,20 @@ the tensors. The model is decoupled: a stream is many responses, a whole answer 
 
 from __future__ import annotations
 
-import os
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 from ask import Ask, Refused, read_ask, wants_stop
 from courier import Courier
+from lifeline import watch_parent
 from metrics import Metrics
 from replies import Replies
 from runtime import Finish, Runtime
 from settings import BadSettings, Settings, read_settings
 
 _METRICS_SECONDS = 0.2
-_PARENT_CHECK_SECONDS = 0.2
 
 
 class TritonPythonModel:
@@ -29,7 +27,7 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the runtime; raises with a reason when it cannot be served."""
-        threading.Thread(target=_die_with_parent, args=(os.getppid(),), name="watchdog", daemon=True).start()
+        watch_parent()
         try:
             settings = read_settings(args)
             self._runtime = _make_runtime(settings)
@@ -105,10 +103,3 @@ def _make_runtime(settings: Settings) -> Runtime:
     from runtime_tensorrt_llm import TensorrtLlmRuntime
 
     return TensorrtLlmRuntime(settings)
-
-
-def _die_with_parent(parent: int) -> None:
-    """End this process when Triton is gone: a stub with threads of its own would live on for ever."""
-    while os.getppid() == parent:
-        time.sleep(_PARENT_CHECK_SECONDS)
-    os._exit(0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence, Set
 
 from trtllm_kit.health.metrics import GENERAL, METRICS, active_requests, engine_steps
 from trtllm_kit.health.ranges import format_number
-from trtllm_kit.health.snapshot import NoReading, Outcome, Reading, Snapshot, Target, Trouble
+from trtllm_kit.health.snapshot import Measured, NoReading, Outcome, Reading, Snapshot, Target, Trouble
 from trtllm_kit.health.verdict import Finding, Kind, Skipped, State
 
 SCRAPE = "scrape"
@@ -78,8 +78,14 @@ def engine_progress(samples: Sequence[Snapshot]) -> tuple[list[Finding], list[Sk
     """
     findings = []
     skipped = []
-    for subject, active in active_requests(samples[-1]).items():
-        verdict = _progress_of(subject, active, samples)
+    actives = [active_requests(sample) if sample.ok else {} for sample in samples]
+    steps = [engine_steps(sample) if sample.ok else {} for sample in samples]
+    times = [sample.monotonic_seconds for sample in samples]
+    for subject, active in actives[-1].items():
+        run = _busy_run(subject, actives)
+        readings = [measured.get(subject, _NO_STEPS) for measured in steps[len(steps) - run :]]
+        seconds = times[-1] - times[len(times) - run] if run else 0.0
+        verdict = _progress_of(subject, active, readings, seconds)
         if isinstance(verdict, Finding):
             findings.append(verdict)
         else:
@@ -94,13 +100,14 @@ def is_frozen(samples: Sequence[Snapshot]) -> bool:
     return any(finding.kind is Kind.STALE for finding in engine_progress(samples)[0])
 
 
-def _progress_of(subject: str, active: Reading | NoReading, samples: Sequence[Snapshot]) -> Finding | Skipped:
+def _progress_of(
+    subject: str, active: Reading | NoReading, readings: Sequence[Reading | NoReading], run_seconds: float
+) -> Finding | Skipped:
+    """Judge one model by its step counter in the samples of its busy run."""
     if isinstance(active, NoReading):
         return _not_seen(subject, active)
     if active.value == 0:
         return Finding(ENGINE_PROGRESS, subject, State.OK, Kind.IDLE, "no request is active", active.source)
-    run = _busy_run(subject, samples)
-    readings = [engine_steps(sample).get(subject, _NO_STEPS) for sample in run]
     newest = readings[-1]
     if isinstance(newest, NoReading):
         return _not_seen(subject, newest)
@@ -108,7 +115,7 @@ def _progress_of(subject: str, active: Reading | NoReading, samples: Sequence[Sn
     if len(steps) < 2:
         return Skipped(ENGINE_PROGRESS, "it takes two samples in which requests are active (--samples)")
     requests = f"{format_number(active.value)} requests active"
-    seconds = f"{run[-1].monotonic_seconds - run[0].monotonic_seconds:.1f} s"
+    seconds = f"{run_seconds:.1f} s"
     if len(set(steps)) > 1:
         message = f"steps were made in {seconds} with {requests}"
         return Finding(ENGINE_PROGRESS, subject, State.OK, Kind.WITHIN, message, newest.source)
@@ -120,14 +127,14 @@ def _progress_of(subject: str, active: Reading | NoReading, samples: Sequence[Sn
 _NO_STEPS = NoReading(Trouble.MISSING, "the page has no step counter for this model", GENERAL)
 
 
-def _busy_run(subject: str, samples: Sequence[Snapshot]) -> list[Snapshot]:
-    """Return the samples, up to the newest, in which the subject was busy without a break."""
-    run: list[Snapshot] = []
-    for sample in reversed(samples):
-        active = active_requests(sample).get(subject) if sample.ok else None
+def _busy_run(subject: str, actives: Sequence[Measured]) -> int:
+    """Count the samples, back from the newest, in which the subject was busy without a break."""
+    run = 0
+    for measured in reversed(actives):
+        active = measured.get(subject)
         if not isinstance(active, Reading) or active.value == 0:
             break
-        run.insert(0, sample)
+        run += 1
     return run
 
 

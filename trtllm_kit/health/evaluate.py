@@ -48,7 +48,11 @@ def evaluate(target: Target, samples: Sequence[Snapshot], ruleset: Ruleset) -> V
 def judge(rule: Rule, samples: Sequence[Snapshot]) -> list[Finding]:
     """Apply one rule to every subject; ``samples`` is not empty and the newest one is good."""
     history = [METRICS[rule.metric].read(sample) if sample.ok else {} for sample in samples]
-    return [_judge_subject(rule, subject, samples, history) for subject in _subjects(history)]
+    asks = [busy(sample) if rule.when is When.BUSY else True for sample in samples]
+    return [
+        _judge_subject(rule, subject, [measured.get(subject) for measured in history], asks)
+        for subject in _subjects(history)
+    ]
 
 
 def _subjects(history: Sequence[Measured]) -> list[str]:
@@ -65,33 +69,32 @@ def _until_last_good(samples: Sequence[Snapshot]) -> Sequence[Snapshot]:
     return samples[:end]
 
 
-def _judge_subject(rule: Rule, subject: str, samples: Sequence[Snapshot], history: Sequence[Measured]) -> Finding:
-    source = METRICS[rule.metric].name
-    gone = NoReading(Trouble.MISSING, "an earlier sample had it and the newest does not", source)
-    newest = history[-1].get(subject, gone)
+_Asked = bool | NoReading
+"""Whether a rule asks in a sample, or why that is not known."""
+
+
+def _judge_subject(
+    rule: Rule, subject: str, readings: Sequence[Reading | NoReading | None], asks: Sequence[_Asked]
+) -> Finding:
+    gone = NoReading(Trouble.MISSING, "an earlier sample had it and the newest does not", rule.metric)
+    newest, asked = readings[-1] or gone, asks[-1]
     if isinstance(newest, NoReading):
         missing = newest.trouble is Trouble.MISSING
         return _no_reading(rule, subject, newest, rule.on_missing if missing else State.UNKNOWN)
-    active = busy(samples[-1]) if rule.when is When.BUSY else True
-    if isinstance(active, NoReading):
-        reason = f"whether the server is busy is not known: {active.reason}"
-        return _no_reading(rule, subject, replace(active, reason=reason), State.UNKNOWN)
-    if not active:
+    if isinstance(asked, NoReading):
+        reason = f"whether the server is busy is not known: {asked.reason}"
+        return _no_reading(rule, subject, replace(asked, reason=reason), State.UNKNOWN)
+    if not asked:
         return _finding(rule, subject, Kind.IDLE, newest, "no request is active")
-    outside = [
-        _is_outside(rule, sample, measured.get(subject)) for sample, measured in zip(samples, history, strict=True)
-    ]
+    outside = [_is_outside(rule, reading, ask) for reading, ask in zip(readings, asks, strict=True)]
     return _confirmed(rule, subject, newest, outside)
 
 
-def _is_outside(rule: Rule, sample: Snapshot, reading: Reading | NoReading | None) -> bool | None:
+def _is_outside(rule: Rule, reading: Reading | NoReading | None, asked: _Asked) -> bool | None:
     """Whether one sample speaks against the rule; None when it cannot say."""
-    if not isinstance(reading, Reading):
+    if not isinstance(reading, Reading) or isinstance(asked, NoReading):
         return None
-    active = busy(sample) if rule.when is When.BUSY else True
-    if isinstance(active, NoReading):
-        return None
-    return active and not rule.ok.contains(reading.value)
+    return asked and not rule.ok.contains(reading.value)
 
 
 def _confirmed(rule: Rule, subject: str, newest: Reading, outside: Sequence[bool | None]) -> Finding:

@@ -132,10 +132,10 @@ def _pairs(attempt: Attempt) -> Iterator[Remedy]:
 
 
 def _remedy(attempt: Attempt, changes: Changes, cost: str) -> Remedy | None:
+    """Plan with the changes; return None when that plan has an error which the plan had not, or still does not fit."""
     plan = attempt.after(changes)
     known = {finding.rule for finding in errors(attempt.plan.findings)} - {MEMORY_RULE}
-    added = {finding.rule for finding in errors(plan.findings)} - known
-    if added or not plan.memory.fits:
+    if not {finding.rule for finding in errors(plan.findings)} <= known:
         return None
     change = ", ".join(f"{key}: {value}" for key, value in changes.items())
     return Remedy(change=change, changes=changes, sequences=plan.memory.sequences, cost=cost)

@@ -27,6 +27,8 @@ class Installation:
     """Folder whose ``python3`` the stub runs as: it goes first on PATH. None keeps PATH as it is."""
     library_folders: tuple[Path, ...] = ()
     """Where the stub finds its libpython, when the system's own is not it."""
+    launcher: Path | None = None
+    """Program that starts the server with MPI around it, as TensorRT-LLM's ranks need."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ def server_command(
     shm_prefix = f"{workspace.name}_"
     backends = workspace / "backends"
     argv = [
+        *([str(installation.launcher)] if installation.launcher else []),
         str(installation.binary),
         f"--model-repository={repository}",
         *([f"--backend-directory={backends}"] if installation.links else []),

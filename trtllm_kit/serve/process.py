@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from trtllm_kit.artifact import read_manifest
 from trtllm_kit.errors import PortInUse, ServerFailed, storage_error
 from trtllm_kit.progress import Progress
 from trtllm_kit.serve import log as server_log
@@ -164,13 +165,14 @@ class Server:
 def start(repository: Path, serve: Serve, environment: Mapping[str, str], progress: Progress) -> Server:
     """Start a server on a repository and wait until it is ready; when that fails nothing is left behind.
 
-    ``environment`` adds to this process's own. Raises ``PortInUse``, ``ServerFailed``, ``MissingTool`` or
-    ``MissingExtra``.
+    ``environment`` adds to this process's own. Raises ``PortInUse``, ``ServerFailed``, ``MissingTool``,
+    ``MissingExtra``, or ``ManifestError`` for a folder that is no repository of trtkit.
     """
     folder = repository.resolve()
     _check_not_running(folder)
     inherited = dict(os.environ) | dict(environment)
-    installation = find_tritonserver(inherited)
+    runtime = read_manifest(folder, "repository").facts.get("runtime", "")
+    installation = find_tritonserver(inherited, runtime)
     check_ports(serve)
     workspace = Path(tempfile.gettempdir()) / f"trtkit-{secrets.token_hex(4)}"
     command = server_command(folder, serve, inherited, installation, workspace)

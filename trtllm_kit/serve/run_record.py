@@ -105,7 +105,7 @@ def end_server(shm_prefix: str, workspace: Path, running: Callable[[], bool]) ->
     """
     try:
         if running():
-            _signal(server_processes(shm_prefix), signal.SIGTERM)
+            _signal(_told_to_stop(shm_prefix), signal.SIGTERM)
             _wait(lambda: not running(), EXIT_TIMEOUT_SECONDS + _KILL_SECONDS)
     finally:
         _signal(_processes(shm_prefix), signal.SIGKILL)
@@ -113,6 +113,17 @@ def end_server(shm_prefix: str, workspace: Path, running: Callable[[], bool]) ->
         for left in _SHARED_MEMORY.glob(f"{shm_prefix}*"):
             left.unlink(missing_ok=True)
         shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _told_to_stop(shm_prefix: str) -> tuple[int, ...]:
+    """Return the tritonserver itself, so that a launcher around it ends in its own way; all when none is named so."""
+    marked = server_processes(shm_prefix)
+    named = tuple(pid for pid in marked if _program(pid) == "tritonserver")
+    return named or marked
+
+
+def _program(pid: int) -> str:
+    return Path(os.fsdecode(_command_line(Path(f"/proc/{pid}")).split(b"\0")[0])).name
 
 
 def _processes(mark: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from trtllm_kit.errors import MissingExtra, MissingTool
@@ -17,14 +18,16 @@ from trtllm_kit.serve.launch import Installation
 
 VARIABLE = "TRITONSERVER"
 """Environment variable that names the server's binary."""
+LAUNCHER = "trtllm-llmapi-launch"
+"""Comes with TensorRT-LLM; without it the server's MPI cannot spawn ranks."""
 _STUB = "triton_python_backend_stub"
 _BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
 
 
-def find_tritonserver(environment: Mapping[str, str]) -> Installation:
+def find_tritonserver(environment: Mapping[str, str], runtime: str = "reference") -> Installation:
     """Return the tritonserver to run: ``$TRITONSERVER``, else on PATH, else in the nvidia-pytriton wheel.
 
-    Raises ``MissingTool`` or ``MissingExtra`` naming what to install.
+    For the runtime ``tensorrt_llm`` its launcher must be on PATH too. Raises ``MissingTool`` or ``MissingExtra`` naming what to install.
     """
     named = environment.get(VARIABLE)
     if named is not None and not os.access(named, os.X_OK):
@@ -38,11 +41,23 @@ def find_tritonserver(environment: Mapping[str, str]) -> Installation:
             why=f"neither ${VARIABLE} nor PATH nor the Python package nvidia-pytriton has it",
             hint="pip install 'trtllm-kit[rehearsal]', or run inside the Triton container",
         )
+    launcher = _find_launcher(environment) if runtime == "tensorrt_llm" else None
     path = Path(binary).resolve()
     wheel = path.parent.parent
     if (wheel / "python_backend_stubs").is_dir():
-        return _from_wheel(path, wheel)
-    return Installation(binary=path, links={}, python_folder=None)
+        return replace(_from_wheel(path, wheel), launcher=launcher)
+    return Installation(binary=path, links={}, python_folder=None, launcher=launcher)
+
+
+def _find_launcher(environment: Mapping[str, str]) -> Path:
+    found = shutil.which(LAUNCHER, path=environment.get("PATH"))
+    if found is None:
+        raise MissingTool(
+            f"{LAUNCHER} was not found",
+            why="runtime tensorrt_llm needs TensorRT-LLM, and a server started without its launcher cannot spawn ranks",
+            hint="run inside the release's Triton container (trtkit plan names it), or set runtime: reference",
+        )
+    return Path(found)
 
 
 def _binary_in_wheel() -> str | None:

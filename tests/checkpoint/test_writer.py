@@ -1,0 +1,60 @@
+"""Writing safetensors as a stream: the real library reads what was written."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from trtllm_kit.checkpoint.header import read_header
+from trtllm_kit.checkpoint.layout import TensorStep
+from trtllm_kit.checkpoint.writer import write_safetensors
+from trtllm_kit.errors import InternalError
+
+SHAPES = st.lists(st.lists(st.integers(0, 7), max_size=3).map(tuple), min_size=1, max_size=6)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shapes=SHAPES, cut=st.integers(1, 9))
+def test_the_safetensors_library_reads_back_what_was_streamed(
+    shapes: list[tuple[int, ...]], cut: int, tmp_path: Path
+) -> None:
+    """Whatever shapes and tiles, values, names and hash are right, down to empty tensors and scalars."""
+    random = np.random.default_rng(0)
+    arrays = {f"t.{at}": random.standard_normal(shape).astype(np.float32) for at, shape in enumerate(shapes)}
+    steps = [TensorStep(name, "F32", values.shape, name, "copy") for name, values in arrays.items()]
+
+    def tiles(step: TensorStep) -> Iterator[np.ndarray]:
+        flat = arrays[step.name].ravel()
+        yield from (flat[at : at + cut] for at in range(0, len(flat), cut))
+
+    path = tmp_path / "w.safetensors"
+    digest = write_safetensors(path, steps, tiles)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
+    read = load_file(path)
+    assert arrays.keys() == read.keys()
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(values, read[name])
+
+
+def test_the_file_says_it_is_for_torch_and_its_data_is_aligned(tmp_path: Path) -> None:
+    """Loaders ask for the format key; the data begins on a multiple of eight."""
+    path = tmp_path / "w.safetensors"
+    write_safetensors(path, [TensorStep("a", "BF16", (3,), "a", "copy")], lambda step: [np.ones(3, np.uint16)])
+    with safe_open(path, "np") as file:
+        assert {"format": "pt"} == file.metadata()
+    assert 0 == read_header(path).data_begin % 8
+
+
+def test_data_of_another_size_than_the_header_says_is_a_bug_of_the_kit(tmp_path: Path) -> None:
+    """The file would be unreadable, so the run ends."""
+    steps = [TensorStep("a", "BF16", (3,), "a", "copy")]
+    with pytest.raises(InternalError, match="4 bytes"):
+        write_safetensors(tmp_path / "w.safetensors", steps, lambda step: [np.ones(2, np.uint16)])
