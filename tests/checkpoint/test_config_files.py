@@ -19,7 +19,7 @@ FLOAT8 = {"dynamic": False, "num_bits": 8, "type": "float"}
 
 def config_of(source: Path, weights: str = "bf16", kv_cache: str = "bf16") -> dict[str, Any]:
     """Return the output's config.json."""
-    plan = plan_for(source, weights, kv_cache)  # type: ignore[arg-type]
+    plan = plan_for(source, weights, kv_cache)
     document: dict[str, Any] = json.loads(config_text(source, plan.model, plan.quantization))
     return document
 

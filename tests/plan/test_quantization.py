@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.specs import llama_8b, maverick, qwen3_moe
 from trtllm_kit.plan.quantization import is_excluded, quantised_tensors
+from trtllm_kit.spec.model import Role, TensorFact
 
 
 def suffixes(names: frozenset[str]) -> set[str]:
@@ -48,8 +49,25 @@ def test_fused_experts_are_counted_as_quantised() -> None:
         ("model.layers.31.mlp.up_proj.weight", "model.layers.3.*", False),
         ("model.layers.3.mlp.up_proj.weight", "up_proj", False),
         ("model.layers.3.mlp.up_proj.weight", "*up_proj", True),
+        ("model.layers.3.mlp.experts.{expert}.up_proj.weight", "*.experts.7.*", True),
+        ("model.layers.3.mlp.experts.{expert}.up_proj.weight", "*.experts.8.*", False),
+        ("model.layers.3.mlp.experts.{expert}.up_proj.weight", "*.experts.*", True),
+        ("model.layers.3.mlp.experts.{expert}.up_proj.weight", "*.experts.[0-3].*", True),
     ],
 )
 def test_patterns_match_whole_module_names(tensor: str, pattern: str, excluded: bool) -> None:
-    """A star matches anything, and no star means the whole name."""
-    assert excluded == is_excluded(tensor, (pattern,))
+    """A star matches anything, no star means the whole name, and each of eight experts has a name of its own."""
+    copies = 8 if "{expert}" in tensor else 1
+    fact = TensorFact(name=tensor, shape=(4, 4), role=Role.UP, layer=3, copies=copies)
+    assert excluded == is_excluded(fact, (pattern,))
+
+
+def test_naming_one_expert_keeps_all_of_its_layer_in_16_bit() -> None:
+    """The runtime holds all experts of a layer in one tensor of one format."""
+    kept = quantised_tensors(qwen3_moe(1), 0, ("*.experts.5.up_proj",))
+    assert {
+        "self_attn.q_proj.weight",
+        "self_attn.k_proj.weight",
+        "self_attn.v_proj.weight",
+        "self_attn.o_proj.weight",
+    } == (suffixes(kept))

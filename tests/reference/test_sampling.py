@@ -17,7 +17,7 @@ LOGITS = np.log(np.array([0.1, 0.5, 0.15, 0.25], dtype=np.float32))
 
 def picks(count: int, **settings: float) -> list[int]:
     """Pick from the same logits many times."""
-    sampler = Sampler(**settings)  # type: ignore[arg-type]
+    sampler = Sampler(**settings)
     return [sampler.pick(LOGITS) for _ in range(count)]
 
 
@@ -77,7 +77,7 @@ def test_logits_are_left_as_they_were() -> None:
 def test_a_setting_outside_its_range_is_refused(bad: dict[str, float]) -> None:
     """The message names the field and its value."""
     with pytest.raises(UsageError, match=next(iter(bad))):
-        Sampler(**bad)  # type: ignore[arg-type]
+        Sampler(**bad)
 
 
 def test_a_nan_setting_is_refused() -> None:

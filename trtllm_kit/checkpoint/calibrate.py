@@ -48,15 +48,17 @@ def calibrate(
     largest: dict[str, float] = {}
 
     def observe(name: str, values: F32) -> None:
-        largest[name] = max(largest.get(name, 0.0), float(np.abs(values).max(initial=0.0)))
-        if not np.isfinite(largest[name]):
+        seen = float(np.abs(values).max(initial=0.0))
+        largest[name] = max(largest.get(name, 0.0), seen)
+        if not np.isfinite(seen):  # asked of the new value: max() would drop a NaN
             raise CalibrationError(
                 f"calibration met a value that is not finite in {name}",
                 why="the weights overflow float32 on this text, so no scale can be measured",
                 hint="try trtkit convert with quantization.weights: bf16, and check the model's answers first",
             )
 
-    run_layers(opened, pieces, progress, "calibrating", observe)
+    with np.errstate(over="ignore", invalid="ignore"):  # observe tells what is not finite, by name
+        run_layers(opened, pieces, progress, "calibrating", observe)
     amax, idle = _by_scale(scales, largest)
     return Calibrated(
         text_sha256=hashlib.sha256(text.encode()).hexdigest(),

@@ -62,6 +62,7 @@ def compare_pieces(a: OpenCheckpoint, b: OpenCheckpoint, pieces: Sequence[Window
         for state_a, state_b, piece in zip(states_a, states_b, pieces, strict=True)
     ]
     cosine, same, loss_a, loss_b = (np.concatenate(column) for column in zip(*rows, strict=True))
+    _require_finite(a=loss_a, b=loss_b)
     return Comparison(
         tokens=len(cosine),
         logit_cosine=float(cosine.mean()),
@@ -70,6 +71,16 @@ def compare_pieces(a: OpenCheckpoint, b: OpenCheckpoint, pieces: Sequence[Window
         perplexity_a=float(np.exp(loss_a.mean())),
         perplexity_b=float(np.exp(loss_b.mean())),
     )
+
+
+def _require_finite(**losses: F32) -> None:
+    for name, values in losses.items():
+        if not np.isfinite(values).all():
+            raise CalibrationError(
+                f"checkpoint {name} of the comparison gives logits that are not finite",
+                why=f"{int((~np.isfinite(values)).sum())} of {len(values)} positions have no likelihood",
+                hint="look at its weights; such a checkpoint answers with noise",
+            )
 
 
 def held_text() -> str:

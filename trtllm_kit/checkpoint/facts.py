@@ -10,7 +10,11 @@ from trtllm_kit.checkpoint.calibrate import Calibrated
 from trtllm_kit.checkpoint.job import Job
 from trtllm_kit.checkpoint.layout import half_format
 from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.plan.quantization import module_of
 from trtllm_kit.spec.model import model_tensors
+
+_HEAD = "lm_head"
+"""The head's plain name, which the default pattern uses and which a tied or nested model does not store."""
 
 
 def checkpoint_facts(job: Job, calibrated: Calibrated | None) -> dict[str, Any]:
@@ -75,5 +79,5 @@ def _findings(job: Job, calibrated: Calibrated | None) -> Iterator[Finding]:
 def _matches(job: Job, pattern: str) -> bool:
     model = job.plan.model
     names = (name for fact in model_tensors(model) for name in fact.names())
-    modules = (*(name.rpartition(".")[0] for name in names), model.head_name.removesuffix(".weight"))
+    modules = (*(module_of(name) for name in names), module_of(model.head_name), _HEAD)
     return any(fnmatchcase(module, pattern) for module in modules)

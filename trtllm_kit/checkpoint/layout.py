@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from typing import Literal
 
 from trtllm_kit.checkpoint.check import Extras
 from trtllm_kit.checkpoint.header import NUMPY_TYPES
-from trtllm_kit.checkpoint.names import DTYPE_NAMES, module_of, scale_name
+from trtllm_kit.checkpoint.names import DTYPE_NAMES, scale_name
 from trtllm_kit.checkpoint.reader import SINGLE, WeightFolder
 from trtllm_kit.plan.plan import QuantizationPlan
+from trtllm_kit.plan.quantization import fused_groups, module_of, quantised_tensors
 from trtllm_kit.spec.model import Experts, ModelSpec, Role, layer_tensors, model_tensors
 from trtllm_kit.units import GB
 
@@ -72,21 +72,17 @@ def writes_kv_scales(formats: QuantizationPlan) -> bool:
 
 
 def quantised_modules(model: ModelSpec, formats: QuantizationPlan) -> frozenset[str]:
-    """Return the linear modules whose weights become FP8.
-
-    The runtime fuses q, k and v, gate and up, and all experts of a layer; a group of which ``exclude`` names
-    one member stays whole in 16 bit.
-    """
+    """Return the linear modules whose weights become FP8, as ``plan.quantization`` chooses them."""
     if formats.weights.value != "fp8":
         return frozenset()
-    patterns = formats.exclude.value
-    chosen = (
-        group
+    return frozenset(
+        module_of(name)
         for number in range(len(model.layers))
-        for group in _fused_groups(model, number)
-        if not any(fnmatchcase(module, pattern) for module in group for pattern in patterns)
+        for chosen in [quantised_tensors(model, number, formats.exclude.value)]
+        for fact in layer_tensors(model, number)
+        if fact.name in chosen
+        for name in fact.names()
     )
-    return frozenset(module for group in chosen for module in group)
 
 
 def unquantised_modules(model: ModelSpec, quantised: frozenset[str]) -> tuple[str, ...]:
@@ -96,27 +92,10 @@ def unquantised_modules(model: ModelSpec, quantised: frozenset[str]) -> tuple[st
         names |= {"vision_model*", "multi_modal_projector*"}
     for number in range(len(model.layers)):
         names |= {module_of(fact.name) for fact in layer_tensors(model, number) if fact.role is Role.ROUTER}
-        kept = {module for group in _fused_groups(model, number) for module in group if module not in quantised}
+        linear = {module_of(name) for group in fused_groups(model, number) for fact in group for name in fact.names()}
+        kept = linear - quantised
         names |= kept | {module.rpartition(".experts.")[0] + ".experts" for module in kept if ".experts." in module}
     return tuple(sorted(names))
-
-
-def _fused_groups(model: ModelSpec, number: int) -> Iterator[tuple[str, ...]]:
-    """Yield the linear modules of a layer in the groups that the runtime fuses."""
-    modules: dict[Role, tuple[str, ...]] = {}
-    for fact in layer_tensors(model, number):
-        if not fact.name.endswith(".bias"):
-            modules[fact.role] = tuple(module_of(name) for name in fact.names())
-    yield modules[Role.QUERY] + modules[Role.KEY] + modules[Role.VALUE]
-    yield modules[Role.ATTENTION_OUT]
-    block = model.layers[number].feed_forward
-    if isinstance(block, Experts) and block.layout != "llama4":
-        yield modules[Role.GATE] + modules[Role.UP] + modules[Role.DOWN]
-        return
-    yield modules[Role.GATE] + modules[Role.UP]
-    yield modules[Role.DOWN]
-    if isinstance(block, Experts):
-        yield modules[Role.EXPERT_GATE_UP] + modules[Role.EXPERT_DOWN]
 
 
 def _expert_pairs(model: ModelSpec) -> dict[str, str]:

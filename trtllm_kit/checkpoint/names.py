@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from trtllm_kit.plan.quantization import module_of
+
 DTYPE_NAMES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 """What safetensors calls the dtypes of ``config.json``."""
 
 QUANT_CONFIG = "hf_quant_config.json"
-
-
-def module_of(tensor: str) -> str:
-    """Return the module a weight belongs to; Llama 4's fused experts are named like modules themselves."""
-    return tensor.removesuffix(".weight")
 
 
 def scale_name(tensor: str, kind: str) -> str:

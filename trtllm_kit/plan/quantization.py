@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from trtllm_kit.spec.model import Experts, ModelSpec, Role, TensorFact, layer_tensors
 
@@ -11,37 +13,47 @@ FORMAT_BYTES: dict[str, int] = {"bf16": 2, "fp8": 1}
 """Bytes of one element; bf16 stands for every 16-bit format."""
 SCALE_BYTES = 4
 """Every scale is one float32."""
-_ATTENTION_GROUPS = (frozenset({Role.QUERY, Role.KEY, Role.VALUE}), frozenset({Role.ATTENTION_OUT}))
-_DENSE_GROUPS = (frozenset({Role.GATE, Role.UP}), frozenset({Role.DOWN}))
-_EXPERT_GROUPS = (
-    frozenset({Role.GATE, Role.UP, Role.DOWN}),
-    frozenset({Role.EXPERT_GATE_UP, Role.EXPERT_DOWN}),
-)
-"""Roles whose tensors the runtime fuses: one format holds for all of a group."""
+_TELLS_EXPERTS_APART = re.compile(r"[0-9?\[]")
+"""What a pattern must hold to name one expert and not another: their names differ in a number alone."""
 
 
 def quantised_tensors(model: ModelSpec, number: int, exclude: tuple[str, ...]) -> frozenset[str]:
     """Return the weights of decoder layer ``number`` that leave 16 bit when the model is quantised.
 
     Only linear layers do: embedding, output head, norms, routers and biases never. When an exclude pattern names
-    one tensor's module, what the runtime fuses with it stays in 16 bit too.
+    one tensor's module, what the runtime fuses with it stays in 16 bit too. Names are those of ``layer_tensors``.
     """
-    facts = [fact for fact in layer_tensors(model, number) if fact.name.endswith("_proj") or _is_weight(fact)]
-    experts = isinstance(model.layers[number].feed_forward, Experts)
-    groups = _ATTENTION_GROUPS + (_EXPERT_GROUPS if experts else _DENSE_GROUPS)
-    chosen: list[str] = []
-    for roles in groups:
-        group = [fact for fact in facts if fact.role in roles]
-        if not any(is_excluded(fact.name, exclude) for fact in group):
-            chosen += [fact.name for fact in group]
-    return frozenset(chosen)
+    groups = fused_groups(model, number)
+    chosen = (group for group in groups if not any(is_excluded(fact, exclude) for fact in group))
+    return frozenset(fact.name for group in chosen for fact in group)
 
 
-def is_excluded(tensor: str, patterns: Iterable[str]) -> bool:
-    """Whether a pattern names the module a tensor belongs to; * matches anything."""
-    module = tensor.removesuffix(".weight")
-    return any(fnmatchcase(module, pattern) for pattern in patterns)
+def fused_groups(model: ModelSpec, number: int) -> Iterator[tuple[TensorFact, ...]]:
+    """Yield the linear weights of a layer in the groups that the runtime fuses: one format holds for all of a group.
+
+    Fused are q, k and v; gate and up; and all projections of all routed experts.
+    """
+    by_role = {fact.role: fact for fact in layer_tensors(model, number) if not fact.name.endswith(".bias")}
+    block = model.layers[number].feed_forward
+    routed = isinstance(block, Experts) and block.layout != "llama4"
+    feed_forward = ((Role.GATE, Role.UP, Role.DOWN),) if routed else ((Role.GATE, Role.UP), (Role.DOWN,))
+    fused_experts = (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN)
+    for roles in ((Role.QUERY, Role.KEY, Role.VALUE), (Role.ATTENTION_OUT,), *feed_forward, fused_experts):
+        group = tuple(by_role[role] for role in roles if role in by_role)
+        if group:
+            yield group
 
 
-def _is_weight(fact: TensorFact) -> bool:
-    return fact.name.endswith(".weight") and len(fact.shape) > 1
+def is_excluded(fact: TensorFact, patterns: Iterable[str]) -> bool:
+    """Whether a pattern names the module of a tensor (of any of its copies); * matches anything."""
+    return any(fnmatchcase(module_of(name), pattern) for pattern in patterns for name in _names(fact, pattern))
+
+
+def module_of(tensor: str) -> str:
+    """Return the module a weight belongs to; Llama 4's fused experts are named like modules themselves."""
+    return tensor.removesuffix(".weight")
+
+
+def _names(fact: TensorFact, pattern: str) -> Iterable[str]:
+    """Return the names a pattern must be tried on: of copies it cannot tell apart, the first stands for all."""
+    return fact.names() if _TELLS_EXPERTS_APART.search(pattern) else islice(fact.names(), 1)
