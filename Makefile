@@ -2,9 +2,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# A pin for the oracle environment's torch, e.g. TORCH='torch==2.13.0'; empty takes the newest of the range.
+TORCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-slow lint types docs wheel clean
+.PHONY: help setup setup-dev demo test test-slow oracle lint types docs wheel clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -22,6 +24,9 @@ test: $(VENV)/.dev  ## All tests but the slow ones and those that need a GPU.
 test-slow: $(VENV)/.dev  ## The slow tests.
 	$(BIN)/python -m pytest -m "slow and not gpu" $(PYTEST_ARGS)
 
+oracle: .oracle/.ready  ## The tests against torch, transformers and ModelOpt, in an environment of their own.
+	SETUPTOOLS_USE_DISTUTILS=stdlib .oracle/bin/python -m pytest -m oracle -q $$(grep -rl 'mark\.oracle' tests --include='*.py')
+
 lint: $(VENV)/.dev  ## Style, and the contract that imports point one way.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -38,6 +43,12 @@ wheel: $(VENV)/.dev  ## Build the wheel into dist/.
 
 clean:  ## Remove the virtual environment and what was built.
 	rm -rf $(VENV) dist trtkit-quickstart
+
+.oracle/.ready: pyproject.toml
+	test -x .oracle/bin/python || $(PYTHON) -m venv .oracle
+	.oracle/bin/python -m pip install --quiet --upgrade pip
+	.oracle/bin/python -m pip install --quiet $(TORCH) --editable '.[quantize,rehearsal]' pytest hypothesis ml-dtypes
+	@touch $@
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

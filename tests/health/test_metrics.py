@@ -86,6 +86,7 @@ def test_used_over_max_tells_its_blocks() -> None:
         ("queue_depth", engine_page(queued="NaN"), Trouble.NOT_A_NUMBER),
         ("queue_depth", engine_page(queued=None), Trouble.MISSING),
         ("active_requests", engine_page(active=65), Trouble.CONTRADICTING),
+        ("active_requests", engine_page(max="NaN"), Trouble.NOT_A_NUMBER),
         ("scheduled_requests", engine_page(scheduled="-Inf"), Trouble.NOT_A_NUMBER),
     ],
 )
@@ -112,6 +113,10 @@ def test_one_bad_gpu_is_not_averaged_away() -> None:
     """A NaN of one GPU of eight makes the whole mean unknown."""
     text = page("h200x8-busy").replace(" 0.74\n", " Nan\n")
     assert Trouble.NOT_A_NUMBER is trouble("gpu_utilization", text, "")
+    federated = "".join(
+        f'nv_gpu_utilization{{gpu_uuid="G",pod="{pod}"}} {v}\n' for pod, v in (("a", "NaN"), ("b", 0.8))
+    )
+    assert Trouble.NOT_A_NUMBER is trouble("gpu_utilization", federated, "")
 
 
 @pytest.mark.parametrize("name", sorted(METRICS))

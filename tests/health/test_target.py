@@ -63,6 +63,11 @@ def test_a_url_wins_and_keeps_the_grace(tmp_path: Path) -> None:
     assert ("http://gpu-1:8002/metrics", 45.0, 4711) == (target.url, target.start_grace_seconds, target.pid)
 
 
+def test_an_empty_url_is_not_replaced() -> None:
+    """A URL from a variable that is not set must not lead to another server."""
+    assert "" == target_for(None, "", profile()).url
+
+
 @pytest.mark.parametrize(
     ("host", "url"),
     [

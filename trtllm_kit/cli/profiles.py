@@ -69,11 +69,13 @@ def copy(
 @app.command("validate")
 def validate(context: typer.Context, file: Annotated[str, typer.Argument(metavar="FILE|NAME")]) -> int:
     """Check a profile; all problems at once, with line numbers. Exit 1 when it has any."""
-    from trtllm_kit.spec.load import load_profile
+    from trtllm_kit.health.load import rules_for
+    from trtllm_kit.spec.load import hardware_for, load_profile
 
     session: Session = context.obj
     try:
         loaded = load_profile(file)
+        rules_for(loaded.profile, hardware_for(loaded.profile), loaded.origins)
     except ProfileError as error:
         problems = list(error.problems) or [error.why]
         text = "\n".join([error.what, *(f"  {problem}" for problem in problems)])

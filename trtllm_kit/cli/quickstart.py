@@ -103,8 +103,8 @@ def serve_once(
     with start_server(session, made, repository) as server:
         session.log(f"ready: {server.urls.http}")
         answer = ask(session, server.urls.http, *question)
-        session.step(f"trtkit check-health --profile {profile} --url {server.urls.metrics}")
-        verdict = verdict_of(profile, url=server.urls.metrics)
+        session.step(f"trtkit check-health --profile {profile} --repository {repository}")
+        verdict = verdict_of(profile, repository=repository)
         line = nagios_line(verdict)
         session.result(as_json(verdict), lambda: line)
     if not session.json:

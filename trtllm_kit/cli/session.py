@@ -55,7 +55,8 @@ class Session:
         """Show an error on stderr, and on stdout as JSON when that was asked for."""
         if self.json:
             document = {"code": error.code, "what": error.what, "why": error.why, "try": error.hint}
-            problems = {"problems": list(error.problems)} if isinstance(error, ListsProblems) else {}
+            listed = error.problems if isinstance(error, ListsProblems) else ()
+            problems = {"problems": list(listed)} if listed else {}
             print(json.dumps({"error": document | problems}, indent=1, ensure_ascii=False))  # noqa: T201
         self.log(paint(str(error), "31", sys.stderr))
 

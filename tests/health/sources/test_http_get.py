@@ -63,6 +63,36 @@ def test_a_closed_port_refuses() -> None:
     assert Outcome.REFUSED is get(f"http://127.0.0.1:{free_port()}/metrics", 2.0).outcome
 
 
+def test_a_refusal_counts_more_than_another_address_that_fails_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host with two addresses of which one refuses and the other cannot be reached is REFUSED."""
+    stream = (socket.AF_INET, socket.SOCK_STREAM, 0, "")
+    addresses = [(*stream, ("127.0.0.1", free_port())), (*stream, ("255.255.255.255", 80))]
+    for order in (addresses, addresses[::-1]):
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, order=order, **__: order)
+        assert Outcome.REFUSED is get("http://two-addresses/metrics", 2.0).outcome
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses[1:])
+    assert Outcome.BROKEN is get("http://one-address/metrics", 2.0).outcome
+
+
+def test_a_look_up_that_hangs_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's look-up has no time-out; ours has."""
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(2))
+    start = time.monotonic()
+    assert Outcome.NO_ADDRESS is get("http://slow-name/metrics", TIMEOUT).outcome
+    assert time.monotonic() - start < TIMEOUT + SLACK
+
+
+def test_a_length_beyond_the_bound_is_refused_before_it_is_sent() -> None:
+    """Nothing is waited for when the head already says that the answer is too large."""
+
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 209715200\r\n\r\n")
+        time.sleep(2)
+
+    with stub_server(serve) as url:
+        assert Outcome.GARBAGE is get(url, 1.0).outcome
+
+
 @pytest.mark.parametrize(
     ("serve", "outcome", "status"),
     [
