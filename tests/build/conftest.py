@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trtllm_kit.artifact import staged
 from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
 from trtllm_kit.plan.plan import Plan, conversion_digest
+from trtllm_kit.staging import staged
 
 MakeCheckpoint = Callable[[Plan], Path]
 

@@ -14,7 +14,6 @@ import pytest
 
 from tests.support.ports import free_ports
 from tests.support.specs import smollm2
-from trtllm_kit.artifact import staged
 from trtllm_kit.health.check import check
 from trtllm_kit.health.load import rules_for
 from trtllm_kit.health.rules import Ruleset
@@ -27,6 +26,7 @@ from trtllm_kit.repository.compose import repository_files
 from trtllm_kit.serve.client import Sampling, stream
 from trtllm_kit.serve.process import Server, start
 from trtllm_kit.spec.load import load_hardware, load_profile
+from trtllm_kit.staging import staged
 
 pytestmark = pytest.mark.triton
 

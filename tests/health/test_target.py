@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from trtllm_kit.artifact import staged
 from trtllm_kit.errors import ManifestError, UsageError
 from trtllm_kit.health.snapshot import Target
 from trtllm_kit.health.target import target_for
 from trtllm_kit.spec.profile import DeployProfile, Serve
+from trtllm_kit.staging import staged
 
 
 def profile(**serve: Any) -> DeployProfile:

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from trtllm_kit.artifact import Manifest, Stage, check_sizes, read_manifest, staged
+from trtllm_kit.artifact import Manifest, check_sizes, read_manifest
 from trtllm_kit.build.llm_api import CHECKPOINT
 from trtllm_kit.build.shell import run
 from trtllm_kit.build.step import Link, Run, Step, WriteFile
@@ -16,6 +16,7 @@ from trtllm_kit.errors import ManifestError, PlanDrift, storage_error
 from trtllm_kit.plan.decide import require_ok
 from trtllm_kit.plan.plan import Plan, conversion_digest, conversion_sections, digest_of
 from trtllm_kit.progress import Progress
+from trtllm_kit.staging import Stage, staged
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from trtllm_kit.artifact import Manifest, Stage, read_manifest, staged
+from trtllm_kit.artifact import Manifest, read_manifest
 from trtllm_kit.checkpoint import calibrate as calibration
 from trtllm_kit.checkpoint.calibrate import Calibrated
 from trtllm_kit.checkpoint.config_files import config_text, hf_quant_config, small_files
@@ -27,6 +27,7 @@ from trtllm_kit.checkpoint.writer import write_safetensors
 from trtllm_kit.errors import StorageError
 from trtllm_kit.plan.plan import Plan, conversion_digest
 from trtllm_kit.progress import Progress
+from trtllm_kit.staging import Stage, staged
 from trtllm_kit.units import MIB, format_bytes
 
 __all__ = ["Conversion", "TensorStep", "conversion_steps", "convert"]

