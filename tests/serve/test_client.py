@@ -122,7 +122,7 @@ def test_pieces_arrive_when_they_are_sent(serve: Callable[[Answerer], str]) -> N
     pieces = list(stream(url, "m", "p", Sampling()))
 
     assert [("a", ""), ("b", ""), ("", "length")] == [(piece.text, piece.finish_reason) for piece in pieces]
-    assert pieces[0].seconds < 0.1 < 0.14 < pieces[1].seconds - pieces[0].seconds
+    assert pieces[1].seconds - pieces[0].seconds > 0.14
 
 
 def test_events_may_be_cut_anywhere(serve: Callable[[Answerer], str]) -> None:
@@ -137,6 +137,7 @@ def test_events_may_be_cut_anywhere(serve: Callable[[Answerer], str]) -> None:
     ("answer", "complaint"),
     [
         (whole(400, {"error": "max_tokens must be at least 1"}), "max_tokens must be at least 1"),
+        (whole(400, b'data: {"error":"queue full"}\n\n'), "queue full"),
         (whole(200, {"error": "expects model to produce exactly 1 response"}), "exactly 1 response"),
         (whole(404, {"error": "Request for unknown model: 'm' is not found"}), "unknown model"),
         (whole(500, b"<html>proxy</html>"), "<html>proxy</html>"),
@@ -153,6 +154,7 @@ def test_every_refusal_is_request_failed(serve: Callable[[Answerer], str], answe
         with pytest.raises(RequestFailed) as failed:
             ask(url, "m", "p", Sampling())
         assert complaint in failed.value.why
+        assert "data:" not in failed.value.why
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from trtllm_kit.errors import ManifestError, StorageError
+from trtllm_kit.serve.launch import backend_config
 from trtllm_kit.serve.run_record import (
     RecordedUrls,
     RunRecord,
@@ -20,6 +21,7 @@ from trtllm_kit.serve.run_record import (
     read_record,
     record_file,
     server_processes,
+    stub_processes,
     write_record,
 )
 
@@ -35,8 +37,10 @@ def spawn() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Give a function that starts a process which sleeps, with arguments to be found by."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def begin(*arguments: str, code: str = "import time; time.sleep(60)") -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen([sys.executable, "-c", code, *arguments]))
+    def begin(
+        *arguments: str, name: str = "python", code: str = "import time; time.sleep(60)"
+    ) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([name, "-c", code, *arguments], executable=sys.executable))
         return started[-1]
 
     yield begin
@@ -87,18 +91,18 @@ def test_a_server_is_found_by_its_mark(
     tmp_path: Path, prefix: str, spawn: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     """The process with the run's prefix among its flags is the server; a stub of it is not."""
-    server = spawn(f"--backend-config=python,shm-region-prefix-name={prefix}")
-    spawn(f"{prefix}region")
+    server = spawn(backend_config(prefix))
+    stub = spawn(f"{prefix}region", name="/b/triton_python_backend_stub")
 
-    assert (server.pid,) == server_processes(prefix)
+    assert ((server.pid,), (stub.pid,)) == (server_processes(prefix), stub_processes(prefix))
     assert is_running(record(server.pid, prefix, tmp_path))
 
 
 def test_ending_leaves_nothing(tmp_path: Path, prefix: str, spawn: Callable[..., subprocess.Popen[bytes]]) -> None:
-    """Server, stub, shared memory, workspace and record are gone; an unrelated process is not."""
-    server = spawn(f"shm-region-prefix-name={prefix}")
-    stub = spawn(f"{prefix}region", code="import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)")
-    bystander = spawn("trtkit-other_")
+    """Server, stub, shared memory, workspace and record are gone; a process that only speaks of them is not."""
+    server = spawn(backend_config(prefix))
+    stub = spawn(f"{prefix}region", name="triton_python_backend_stub")
+    bystander = spawn(f"ls /dev/shm/{prefix}region", f"{prefix}region")
     workspace = tmp_path / "workspace"
     (workspace / "backends").mkdir(parents=True)
     Path(f"/dev/shm/{prefix}1").write_bytes(b"x")

@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from ask import Ask, Lora, Refused, read_ask, wants_stop
 
 
 def read(**inputs: Any) -> Ask:
+    """Read a request of numpy inputs."""
     return read_ask({name: np.asarray(value) for name, value in inputs.items()}.get)
 
 
 def text(*values: str | bytes) -> Any:
+    """Make a string tensor as Triton gives it."""
     return np.array([value if isinstance(value, bytes) else value.encode() for value in values], dtype=object)
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields
+
+from triton_python_backend_utils import MetricFamily
 
 from metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Metrics
 from runtime import Finish, Statistics
-from triton_python_backend_utils import MetricFamily
-
 from trtllm_kit.upstream.triton import metric_families
 
 KINDS = {"gauge": MetricFamily.GAUGE, "counter": MetricFamily.COUNTER, "histogram": MetricFamily.HISTOGRAM}
 
 
 def series() -> dict[tuple[str, str], float]:
+    """Return every series by family and label value."""
     return {(name, next(value for key, value in labels if key not in ("model", "version"))): metric.value
             for (name, labels), metric in MetricFamily.page.items()}  # fmt: skip
 
@@ -52,6 +54,21 @@ def test_every_statistic_is_shown() -> None:
     )
     assert set(map(float, numbers.values())) <= set(map(float, shown.values()))
     assert all({("model", "tensorrt_llm"), ("version", "7")} <= labels for _, labels in MetricFamily.page)
+
+
+def test_an_engine_that_ended_is_not_idle() -> None:
+    """Without statistics every gauge is not a number, which no health rule takes for OK."""
+    metrics = Metrics("ended", "1")
+    metrics.update(Statistics())
+    metrics.update(None)
+
+    gauges = [
+        metric.value
+        for (name, labels), metric in MetricFamily.page.items()
+        if ("model", "ended") in labels and MetricFamily.kinds[name] == MetricFamily.GAUGE
+    ]
+    assert 21 == len(gauges)
+    assert all(math.isnan(value) for value in gauges)
 
 
 def test_lengths_are_counted() -> None:

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tensorrt_llm import LLM
+from tensorrt_llm.executor import LoRARequest
+
 from ask import Ask, Lora, Refused
 from runtime_tensorrt_llm import TensorrtLlmRuntime, sampling_parameters, statistics_from
 from settings import read_settings
-from tensorrt_llm import LLM
-from tensorrt_llm.executor import LoRARequest
 
 from .test_batcher import Box
 from .test_settings import PARAMETERS, arguments
@@ -46,6 +47,7 @@ RECORD = {
 
 @pytest.fixture
 def load(tmp_path: Path) -> Iterator[Callable[..., TensorrtLlmRuntime]]:
+    """Give a function that loads the runtime; all are closed after the test."""
     loaded: list[TensorrtLlmRuntime] = []
 
     def make(parameters: dict[str, str] | None = None, **changes: Any) -> TensorrtLlmRuntime:
@@ -60,6 +62,7 @@ def load(tmp_path: Path) -> Iterator[Callable[..., TensorrtLlmRuntime]]:
 
 
 def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is true; fail when it does not become so."""
     deadline = time.monotonic() + 5
     while not condition():
         assert time.monotonic() < deadline, "it did not happen"
@@ -224,6 +227,15 @@ def test_statistics_are_read_while_requests_run(load: Callable[..., TensorrtLlmR
     assert (42, 30, 0) == (
         runtime.statistics().iteration, runtime.statistics().kv_used_blocks, runtime.statistics().queued
     )  # fmt: skip
+
+
+def test_an_engine_that_tells_nothing_more_is_unknown(load: Callable[..., TensorrtLlmRuntime]) -> None:
+    """When its statistics cannot be read any more the state is unknown, not idle."""
+    runtime = load()
+    assert runtime.statistics() is not None
+    LLM.last.records.append("not JSON")
+
+    until(lambda: runtime.statistics() is None)
 
 
 @pytest.mark.parametrize(

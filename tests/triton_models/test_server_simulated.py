@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime_simulated import word
 
+from runtime_simulated import word
 from tests.support.rehearsal import make_repository, running, series, until
 from trtllm_kit.errors import RequestFailed
 from trtllm_kit.progress import Silent
@@ -70,7 +70,7 @@ def test_a_whole_answer(server: Server) -> None:
     answer = generate(server.urls.http, MODEL, "tell me more", Sampling(max_tokens=12))
 
     assert (words("tell me more", 12), "length") == (answer.text, answer.finish_reason)
-    assert 0.24 <= answer.seconds < 0.6
+    assert 0.24 <= answer.seconds < 1.0
 
 
 def test_a_stream_comes_word_by_word_at_the_pace(server: Server) -> None:
@@ -80,8 +80,8 @@ def test_a_stream_comes_word_by_word_at_the_pace(server: Server) -> None:
     gaps = [after.seconds - before.seconds for before, after in pairwise(pieces)]
     assert [f" {word('tell me more', position)}" for position in range(20)] == [piece.text for piece in pieces]
     assert ["length"] == [piece.finish_reason for piece in pieces if piece.finish_reason]
-    assert 0.018 < sum(gaps) / len(gaps) < 0.025
-    assert pieces[0].seconds < 0.1
+    assert 0.018 < sum(gaps) / len(gaps) < 0.03
+    assert pieces[0].seconds < 0.3
 
 
 def test_sixteen_streams_lose_no_word(server: Server) -> None:
@@ -95,7 +95,7 @@ def test_sixteen_streams_lose_no_word(server: Server) -> None:
         ), prompts))  # fmt: skip
 
     assert [words(prompt, 50) for prompt in prompts] == texts
-    assert 1.0 <= time.monotonic() - started < 2.5
+    assert 1.0 <= time.monotonic() - started < 3.0
 
 
 def test_plain_json_as_curl_would_send_it(server: Server) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from batcher import Limits
 from settings import BadSettings, read_settings
 

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from text import Detokenizer, StopTexts
 
 from tests.support.tiny_model import write_tiny_tokenizer
+from text import Detokenizer, StopTexts
 
 
 def decode_bytes(tokens: Sequence[int]) -> str:
+    """Decode tokens that are bytes."""
     return bytes(tokens).decode("utf-8", "replace")
 
 
@@ -22,6 +23,7 @@ def decode_words(tokens: Sequence[int]) -> str:
 
 
 def pieces_of(detokenizer: Detokenizer, tokens: Sequence[int]) -> list[str]:
+    """Return the piece of every token and what is left at the end."""
     return [detokenizer.push(token) for token in tokens] + [detokenizer.flush()]
 
 
@@ -65,6 +67,7 @@ def test_real_tokenizer_agrees(data: st.DataObject, tokenizer: object) -> None:
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """A real byte-level tokenizer."""
     tokenizers = pytest.importorskip("tokenizers")
     folder = tmp_path_factory.mktemp("tokenizer")
     write_tiny_tokenizer(folder)
@@ -72,6 +75,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 
 def show(stops: Sequence[str], pieces: Sequence[str]) -> tuple[list[str], str | None]:
+    """Return what is shown of each piece and at the end, and the stop text that was found."""
     filter_ = StopTexts(stops)
     shown = [filter_.push(piece) for piece in pieces]
     return [*shown, filter_.flush()], filter_.hit

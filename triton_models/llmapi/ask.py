@@ -126,7 +126,7 @@ def _stop(tensors: Tensors) -> tuple[str, ...]:
 
 
 def _top_k(tensors: Tensors) -> int | None:
-    value = _scalar(tensors, "sampling_param_top_k", int)
+    value: int | None = _scalar(tensors, "sampling_param_top_k", int)
     if value is not None and value < 0:
         raise Refused(f"sampling_param_top_k must be 0 (no limit) or more, got {value}")
     return value

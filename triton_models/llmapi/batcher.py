@@ -95,10 +95,12 @@ class Batcher:
             self._wake.notify()
         return job
 
-    def statistics(self) -> Statistics:
-        """Report the state now; what the last step did counts only while requests are active."""
+    def statistics(self) -> Statistics | None:
+        """Report the state now, None after the end; what the last step did counts only while requests are active."""
         with self._wake:
             state = self._state
+            if state.ended is not None:
+                return None
             step = state.last if state.active else replace(state.last, scheduled=0, context=0, context_tokens=0)
             scheduled = min(step.scheduled, len(state.active))
             return Statistics(

@@ -6,11 +6,13 @@ Names and labels are those of TensorRT-LLM's C++ backend, so dashboards and aler
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
+
 from lifeline import metric_calls
 from runtime import Finish, Statistics
 
@@ -110,11 +112,11 @@ class Metrics:
             for name, description, value, source in HISTOGRAMS
         ]
 
-    def update(self, statistics: Statistics) -> None:
-        """Show the executor's state."""
+    def update(self, statistics: Statistics | None) -> None:
+        """Show the executor's state; not a number when nothing is known, for an engine that ended is not idle."""
         with metric_calls():
             for metric, read in self._gauges:
-                metric.set(read(statistics))
+                metric.set(math.nan if statistics is None else read(statistics))
 
     def observe(self, finish: Finish) -> None:
         """Count an answer's lengths."""
@@ -126,4 +128,4 @@ class Metrics:
         if name not in self._families:
             self._families[name] = pb_utils.MetricFamily(name=name, description=description, kind=kind)
         buckets = {"buckets": list(BUCKETS)} if kind == pb_utils.MetricFamily.HISTOGRAM else {}
-        return self._families[name].Metric(labels=self._labels | label, **buckets)
+        return self._families[name].Metric(labels={**self._labels, **label}, **buckets)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
+
 from ask import Ask, Refused, read_ask, wants_stop
 from courier import Courier
 from lifeline import watch_parent
@@ -47,10 +48,10 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         """Stop every thread; requests that still run are failed."""
-        self._runtime.close()
-        self._courier.close()
         self._closing.set()
         self._reporter.join()
+        self._runtime.close()
+        self._courier.close()
 
     def _begin(self, request: Any) -> None:
         sender, identity = request.get_response_sender(), request.request_id()

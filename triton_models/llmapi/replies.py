@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+
 from ask import Ask, Refused
 from runtime import Finish, Performance
 

@@ -113,8 +113,8 @@ class Runtime(Protocol):
     def submit(self, ask: Ask, sink: Sink) -> Ticket:
         """Begin an answer; raises ``Refused`` when it cannot be given."""
 
-    def statistics(self) -> Statistics:
-        """Report the executor's state now."""
+    def statistics(self) -> Statistics | None:
+        """Report the executor's state now; None when it has ended and nothing is known any more."""
 
     def close(self) -> None:
         """Stop; requests that still run are failed."""

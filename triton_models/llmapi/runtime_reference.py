@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from ask import Ask, Refused
 from batcher import Batcher
 from runtime import Sink, Statistics, Ticket
@@ -43,9 +44,10 @@ class ReferenceRuntime:
             raise Refused("the reference runtime has neither sampling_param_best_of above 1 nor LoRA adapters")
         return self._batcher.submit(_Answer(self._model, self._tokenizer, ask), ask, sink)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> Statistics | None:
         """Report the batcher's state and this process's memory."""
-        return replace(self._batcher.statistics(), cpu_bytes=resident_bytes())
+        state = self._batcher.statistics()
+        return None if state is None else replace(state, cpu_bytes=resident_bytes())
 
     def close(self) -> None:
         """Stop the batcher."""

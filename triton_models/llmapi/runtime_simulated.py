@@ -38,7 +38,7 @@ class SimulatedRuntime:
             raise Refused("the simulated runtime has neither sampling_param_best_of above 1 nor LoRA adapters")
         return self._batcher.submit(_Words(ask.prompt), ask, sink)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> Statistics | None:
         """Report the batcher's state."""
         return self._batcher.statistics()
 

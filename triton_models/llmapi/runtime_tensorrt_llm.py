@@ -46,7 +46,7 @@ class TensorrtLlmRuntime:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="llm", daemon=True)
         self._thread.start()
-        self._spawn(self._read_statistics())
+        self._reader = self._spawn(self._read_statistics())
 
     def submit(self, ask: Ask, sink: Sink) -> Ticket:
         """Begin an answer on the loop; what goes wrong there reaches the sink."""
@@ -57,8 +57,10 @@ class TensorrtLlmRuntime:
         self._spawn(answer.run()).add_done_callback(lambda _: self._open.discard(answer))
         return answer
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> Statistics | None:
         """Report the last iteration the executor told of. An idle engine tells of none, so then its counts are 0."""
+        if self._reader.done():
+            return None
         told = statistics_from(self._record, self._record_us)
         if self._open:
             return told
@@ -117,8 +119,8 @@ class _Answer:
         except (ValueError, TypeError) as error:
             self._fail(Refused(f"TensorRT-LLM refuses the request: {error}"))
         finally:
-            error = sys.exc_info()[1]
-            why = f": {error!r}" if error is not None else ""
+            cause = sys.exc_info()[1]
+            why = f": {cause!r}" if cause is not None else ""
             self._fail(Refused(f"TensorRT-LLM ended the request without an answer{why}", STOPPED))
 
     def _fail(self, refused: Refused) -> None:

@@ -23,35 +23,40 @@ import typer
 
 from trtllm_kit import __version__
 from trtllm_kit.cli import build, check_health, convert, deploy, plan, profiles, quickstart, stop
-from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, hoist_global_flags
-from trtllm_kit.errors import InternalError, KitError, UsageError
+from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, error_document, hoist_global_flags, paint
+from trtllm_kit.errors import InternalError, KitError, UsageError, storage_error
 
 WATCHDOG_VERB = "check-health"
 UNKNOWN = 3
 _COMPLETION = "_TRTKIT_COMPLETE"
-INTERRUPTED, TERMINATED = 128 + signal.SIGINT, 128 + signal.SIGTERM
+INTERRUPTED = 128 + signal.SIGINT
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: unwinds like Ctrl-C, so that servers are stopped and locks released."""
+    """SIGTERM, or SIGHUP of a closed terminal: unwinds like Ctrl-C, so that servers are stopped and locks released."""
 
 
 app = typer.Typer(
     name="trtkit",
     help="From a Hugging Face checkpoint and a deploy profile to a checked, running TensorRT-LLM server.",
-    epilog="--json, --verbose and --debug may also stand after the verb. Exit codes: docs/reference/exit-codes.md.",
+    epilog="--json, --verbose and --debug may also stand after the verb. Exit codes: 0 done, 1 the answer is no, "
+    "2 usage, 3 it could not do it; check-health: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(profiles.app, name="profiles")
-app.command("plan")(plan.plan)
-app.command("convert")(convert.convert)
-app.command("build")(build.build)
-app.command("deploy")(deploy.deploy)
-app.command("stop")(stop.stop)
-app.command(WATCHDOG_VERB)(check_health.check_health)
-app.command("quickstart")(quickstart.quickstart)
+_SHARED = "Also, here or before the verb: --json, --verbose (-v), --debug."
+app.add_typer(profiles.app, name="profiles", epilog=_SHARED)
+for _name, _verb in (
+    ("plan", plan.plan),
+    ("convert", convert.convert),
+    ("build", build.build),
+    ("deploy", deploy.deploy),
+    ("stop", stop.stop),
+    (WATCHDOG_VERB, check_health.check_health),
+    ("quickstart", quickstart.quickstart),
+):
+    app.command(_name, epilog=_SHARED)(_verb)
 
 
 def _print_version(asked: bool) -> None:
@@ -77,7 +82,8 @@ def root(
 
 def main(argv: list[str] | None = None) -> None:
     """Run the command line and exit with the code of the table above."""
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _terminate)
     arguments = hoist_global_flags(sys.argv[1:] if argv is None else argv)
     sys.exit(run(arguments))
 
@@ -115,8 +121,8 @@ def _invoke(arguments: list[str]) -> int:
 _AGAIN = "interrupted; run the same command again to go on"
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise Terminated
+def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
+    raise Terminated(number)
 
 
 def _as_kit_error(error: BaseException) -> KitError | None:
@@ -127,6 +133,8 @@ def _as_kit_error(error: BaseException) -> KitError | None:
         return None
     if isinstance(error, typer.TyperException):
         return _usage_error(error)
+    if isinstance(error, OSError):
+        return storage_error(error, "running the command")
     what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return InternalError(what, why="this is a fault in trtkit", hint="run again with --debug and report the trace")
 
@@ -137,19 +145,28 @@ def _usage_error(error: typer.TyperException) -> UsageError | None:
     message = str(error.format_message() if hasattr(error, "format_message") else error).rstrip(".")
     context = getattr(error, "ctx", None)
     verb = context.command_path if context is not None else "trtkit"
-    return UsageError(message, why=f"{verb} does not take that", hint=f"{verb} --help")
+    why = _USAGE.get(type(error).__name__, "the value is not one that it takes")
+    return UsageError(message, why=f"{verb}: {why}", hint=f"{verb} --help")
+
+
+_USAGE = {
+    "MissingParameter": "it cannot run without it",
+    "NoSuchOption": "it has no such option",
+    "UsageError": "it does not take that",
+}
+"""Why a command line was refused, by the name of typer's error."""
 
 
 def _code_of(error: BaseException, failure: KitError | None) -> int:
     if isinstance(error, KeyboardInterrupt):
-        return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+        return 128 + int(error.args[0]) if isinstance(error, Terminated) else INTERRUPTED
     return failure.exit_code if failure is not None else UsageError.exit_code
 
 
 def _report(session: Session, failure: KitError | None, code: int) -> int:
     if failure is not None:
         session.fail(failure)
-    elif code in (INTERRUPTED, TERMINATED):
+    elif code > INTERRUPTED - signal.SIGINT:
         session.log(_AGAIN)
     return code
 
@@ -158,9 +175,9 @@ def _unknown(session: Session, failure: KitError | None, error: BaseException) -
     """End the watchdog's verb: whatever went wrong, one status line on stdout and UNKNOWN."""
     text = failure.what if failure is not None else f"the check was ended by {type(error).__name__}"
     if session.json:
-        session.result({"state": "UNKNOWN", "error": text}, str)
+        session.result({"state": "UNKNOWN"} | (error_document(failure) if failure else {"error": text}), str)
     else:
         print(f"TRTKIT UNKNOWN: {' '.join(text.split()).replace('|', '/')}", flush=True)  # noqa: T201
     if failure is not None:
-        session.log(str(failure))
+        session.log(paint(str(failure), "31", sys.stderr))
     return UNKNOWN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -53,9 +54,11 @@ def run_dry(session: Session, model: str, profile: str) -> int:
 
 def made_text(out: Path, manifest: Manifest, *, up_to_date: bool) -> str:
     """Say in a few lines what an artifact holds; every verb that makes one shows it so."""
-    state = "is up to date" if up_to_date else "made"
+    state = "is up to date" if up_to_date else "was made"
     size = format_bytes(sum(entry.bytes for entry in manifest.files))
-    lines = [f"{manifest.kind} {out} {state}: {len(manifest.files)} files, {size}, manifest {manifest.digest[:12]}"]
+    lines = [
+        f"{out}: the {manifest.kind} {state}, {len(manifest.files)} files, {size}, manifest {manifest.digest[:12]}"
+    ]
     lines += [f"  {name}: {_fact(value)}" for name, value in manifest.facts.items() if value not in (None, [], {})]
     return "\n".join(lines)
 
@@ -85,13 +88,16 @@ def _steps_text(steps: tuple[TensorStep, ...]) -> str:
     rows = [
         (step.name, step.dtype, "x".join(map(str, step.shape)) or "scalar", step.file, step.source) for step in steps
     ]
-    total = f"{len(steps)} tensors in {len({step.file for step in steps})} files; nothing was written"
+    files, size = len({step.file for step in steps}), format_bytes(sum(step.nbytes for step in steps))
+    total = f"{len(steps)} tensors, {size}, weight files: {files}; nothing was written"
     return table(("tensor", "dtype", "shape", "file", "from"), rows) + "\n" + total
 
 
 def _fact(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items())
+    if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value):
+        return value[:12]
     if isinstance(value, list):
         return "; ".join(_fact(inner) for inner in value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -16,6 +16,7 @@ from trtllm_kit.errors import UsageError
 
 if TYPE_CHECKING:
     from trtllm_kit.plan.plan import Plan
+    from trtllm_kit.repository.compose import Deployment
     from trtllm_kit.serve.process import Server
 
 EngineArgument = Annotated[Path, typer.Argument(metavar="ENGINE", help="Folder that trtkit build made.")]
@@ -40,20 +41,36 @@ def deploy(
     made = replan(engine, profile)
     if dry_run:
         return run_dry(session, made)
-    run_deploy(session, engine, made, out)
-    return run_start(session, made, out, background=background) if start else 0
+    deployment = write_repository(session, engine, made, out)
+    if not start:
+        show_deployment(session, out, deployment)
+        return 0
+    return run_start(session, made, out, deployment, background=background)
 
 
-def run_deploy(session: Session, engine: Path, made: Plan, out: Path) -> None:
-    """Write the repository and show what was made."""
+def write_repository(session: Session, engine: Path, made: Plan, out: Path) -> Deployment:
+    """Write the repository; a server that runs on an older one is named, since it keeps what it has loaded."""
     from trtllm_kit.artifact import append_log
-    from trtllm_kit.repository.compose import deploy as write_repository
+    from trtllm_kit.repository.compose import deploy as compose
 
-    deployment = write_repository(engine, made, out)
+    deployment = compose(engine, made, out)
+    if deployment.up_to_date:
+        return deployment
+    append_log(out, {"verb": "deploy", "digest": deployment.manifest.digest})
+    pid = running_on(out)
+    if pid is not None:
+        session.log(f"warning: process {pid} still serves the older {out}; trtkit stop {out}, then start again")
+    return deployment
+
+
+def show_deployment(
+    session: Session, out: Path, deployment: Deployment, server: dict[str, object] | None = None
+) -> None:
+    """Show what was made, and the server that was started on it."""
     manifest = deployment.manifest
-    if not deployment.up_to_date:
-        append_log(out, {"verb": "deploy", "digest": manifest.digest})
     document = {"out": str(out), "up_to_date": deployment.up_to_date, "manifest": manifest.model_dump(mode="json")}
+    if server is not None:
+        document["server"] = server
     session.result(document, lambda: made_text(out, manifest, up_to_date=deployment.up_to_date))
 
 
@@ -62,22 +79,37 @@ def run_dry(session: Session, made: Plan) -> int:
     from trtllm_kit.repository.compose import repository_files
 
     files = repository_files(made)
-    rows = [(name, f"{len(text.encode())} bytes") for name, text in files.items()]
+    rows = [(name, f"{len(text.encode()):,} bytes") for name, text in files.items()]
     shown = [text for name, text in files.items() if name.endswith("config.pbtxt")]
     session.result({"files": files}, lambda: "\n".join([table(("file", "size"), rows), *shown, "nothing was written"]))
     return 0
 
 
-def run_start(session: Session, made: Plan, repository: Path, *, background: bool) -> int:
+def run_start(session: Session, made: Plan, repository: Path, deployment: Deployment, *, background: bool) -> int:
     """Start the server, wait until it is ready, and stay with it or leave it running."""
+    pid = running_on(repository)
+    if background and deployment.up_to_date and pid is not None:
+        show_deployment(session, repository, deployment, {"pid": pid, "started": False})
+        session.log(f"process {pid} serves it already")
+        return 0
     server = start_server(session, made, repository)
     with server.keep() if background else server:
+        urls = {"http": server.urls.http, "grpc": server.urls.grpc, "metrics": server.urls.metrics}
+        show_deployment(session, repository, deployment, {"pid": server.pid, "started": True, "urls": urls})
         session.log(f"ready: {server.urls.http} (HTTP), {server.urls.grpc} (gRPC), {server.urls.metrics} (metrics)")
         if background:
             session.log(f"running in the background as process {server.pid}; trtkit stop {repository} ends it")
             return 0
         session.log("Ctrl-C stops the server")
         return _stay(session, server)
+
+
+def running_on(repository: Path) -> int | None:
+    """Return the process that serves a repository, if one does."""
+    from trtllm_kit.serve.run_record import is_running, read_record
+
+    record = read_record(repository)
+    return record.pid if record is not None and is_running(record) else None
 
 
 def start_server(session: Session, made: Plan, repository: Path) -> Server:

@@ -57,7 +57,7 @@ def plan_text(made: Plan, remedies: tuple[Remedy, ...], *, verbose: bool) -> str
         _model_line(made),
         heading("Decisions"),
         _decisions(made, verbose=verbose),
-        heading("Memory of the fullest GPU"),
+        heading("Memory of the fullest GPU" if made.compute_capability else "Memory allowance of the CPU"),
         _memory(made, verbose=verbose),
         heading("Communication of one prefill"),
         _communication(made),
@@ -72,13 +72,15 @@ def plan_text(made: Plan, remedies: tuple[Remedy, ...], *, verbose: bool) -> str
 
 def _model_line(made: Plan) -> str:
     from trtllm_kit.spec.model import active_parameters, parameters
+    from trtllm_kit.upstream.releases import release
 
     model = made.model
     total, active = parameters(model), active_parameters(model)
     active_text = "" if active == total else f" ({format_count(active)} active)"
     return (
         f"{model.architecture}: {format_count(total)} parameters{active_text}, {len(model.layers)} layers, "
-        f"on {made.hardware} ({made.gpu}) under profile {made.profile}"
+        f"on {made.hardware} ({made.gpu}) under profile {made.profile}\n"
+        f"serving container: {release(made.release.value).image or 'none published for this release'}"
     )
 
 
@@ -86,6 +88,7 @@ def _decisions(made: Plan, *, verbose: bool) -> str:
     rows = []
     for key, decision in made.decisions():
         value = ", ".join(decision.value) if isinstance(decision.value, tuple) else str(decision.value)
+        value = value.lower() if isinstance(decision.value, bool) else value
         rows.append((key, value, decision.source, decision.reason))
     if not verbose:
         rows = [row for row in rows if row[2] != "default"]
@@ -96,15 +99,19 @@ def _decisions(made: Plan, *, verbose: bool) -> str:
 def _memory(made: Plan, *, verbose: bool) -> str:
     memory = made.memory
     rows = [(term.name, format_bytes(term.bytes), term.how) for term in memory.terms]
-    rows.append(("KV cache budget", format_bytes(memory.kv_budget_bytes), "what the runtime takes of the rest"))
-    rows.append(("capacity", format_bytes(memory.capacity_bytes), "memory a process can see"))
+    lacking = memory.kv_budget_bytes < 0
+    budget = (
+        f"none: {format_bytes(-memory.kv_budget_bytes)} too much" if lacking else format_bytes(memory.kv_budget_bytes)
+    )
+    rows.append(("KV cache budget", budget, "what the runtime takes of the rest"))
+    rows.append(("capacity", format_bytes(memory.capacity_bytes), "what the terms and the KV cache share"))
     columns = ("term", "bytes", "how") if verbose else ("term", "bytes")
     listing = table(columns, [row[: len(columns)] for row in rows])
     return (
         f"{listing}\n"
         f"KV cache: {format_bytes(memory.kv_bytes_per_token)} a token, "
         f"{format_bytes(memory.kv_bytes_per_sequence)} a sequence; "
-        f"{memory.sequences} sequences fit, {memory.min_sequences} asked\n"
+        f"{memory.sequences:,} sequences fit, {memory.min_sequences:,} asked\n"
         f"parameters a GPU: {format_count(memory.parameters_even_split)} by even split, "
         f"{format_count(memory.parameters_held)} held"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ from trtllm_kit.cli.options import complete_profile
 from trtllm_kit.cli.session import Session, table
 from trtllm_kit.errors import OutputOccupied, ProfileError, storage_error
 
-app = typer.Typer(help="Deploy profiles: list, show, copy, validate.", no_args_is_help=True)
+app = typer.Typer(help="Deploy profiles: list, show, copy, validate; their JSON schema.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_profile)]
 
 
@@ -30,7 +31,7 @@ def list_profiles(context: typer.Context) -> None:
 
 @app.command("show")
 def show(context: typer.Context, name: NameArgument) -> None:
-    """Print a shipped profile with its comments (``--json``: as it is read, bases merged)."""
+    """Print a shipped profile with its comments (--json: as it is read, with its bases merged)."""
     from trtllm_kit.spec.load import load_profile, profile_file
 
     session: Session = context.obj
@@ -43,15 +44,15 @@ def show(context: typer.Context, name: NameArgument) -> None:
 def copy(
     context: typer.Context,
     name: NameArgument,
-    file: Annotated[Path, typer.Argument(help="Where to put it.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to put it.")],
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
-    """Copy a shipped profile to FILE, to edit and own."""
+    """Copy a shipped profile to FILE, to edit and own; it is named after the file."""
     from trtllm_kit.spec.load import profile_file
 
     session: Session = context.obj
-    text = profile_file(name).read_text("utf-8")
+    text = _named_after(file, profile_file(name).read_text("utf-8"))
     try:
         with file.open("w" if force else "x", encoding="utf-8") as target:
             target.write(text)
@@ -66,8 +67,17 @@ def copy(
     session.result({"copied": name, "to": str(file)}, lambda: f"{name} -> {file}")
 
 
+def _named_after(file: Path, text: str) -> str:
+    """Give a copied profile a name of its own, so that plans and manifests do not speak of the shipped one."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", file.stem.lower()).strip("._-")[:63]
+    return re.sub(r"^name: .*$", f"name: {name}", text, count=1, flags=re.MULTILINE) if name else text
+
+
 @app.command("validate")
-def validate(context: typer.Context, file: Annotated[str, typer.Argument(metavar="FILE|NAME")]) -> int:
+def validate(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(metavar="FILE|NAME", autocompletion=complete_profile)],
+) -> int:
     """Check a profile; all problems at once, with line numbers. Exit 1 when it has any."""
     from trtllm_kit.health.load import rules_for
     from trtllm_kit.spec.load import hardware_for, load_profile

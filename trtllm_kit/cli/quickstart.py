@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trtllm_kit.cli.convert import run_convert
-from trtllm_kit.cli.deploy import run_deploy, start_server
+from trtllm_kit.cli.deploy import show_deployment, start_server, write_repository
 from trtllm_kit.cli.options import ProfileOption
 from trtllm_kit.cli.session import Session, heading, paint
 
@@ -70,8 +70,9 @@ def fetch(session: Collecting) -> str:
     """Get the small model into the cache."""
     from trtllm_kit.quickstart.small_model import NAME, small_model
 
-    session.log(f"model: {NAME}")
-    return str(small_model(session.progress()))
+    folder = small_model(session.progress())
+    session.log(f"model: {NAME}, in {folder}")
+    return str(folder)
 
 
 def make_everything(session: Collecting, model: str, profile: str, out: Path) -> Plan:
@@ -89,7 +90,7 @@ def make_everything(session: Collecting, model: str, profile: str, out: Path) ->
     run_build(session, checkpoint, profile, engine)
     session.step(f"trtkit deploy {engine} --profile {profile} --out {repository} --start")
     made = replan(engine, profile)
-    run_deploy(session, engine, made, repository)
+    show_deployment(session, repository, write_repository(session, engine, made, repository))
     return made
 
 

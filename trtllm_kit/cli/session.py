@@ -54,15 +54,19 @@ class Session:
     def fail(self, error: KitError) -> None:
         """Show an error on stderr, and on stdout as JSON when that was asked for."""
         if self.json:
-            document = {"code": error.code, "what": error.what, "why": error.why, "try": error.hint}
-            listed = error.problems if isinstance(error, ListsProblems) else ()
-            problems = {"problems": list(listed)} if listed else {}
-            print(json.dumps({"error": document | problems}, indent=1, ensure_ascii=False))  # noqa: T201
+            print(json.dumps(error_document(error), indent=1, ensure_ascii=False))  # noqa: T201
         self.log(paint(str(error), "31", sys.stderr))
 
     def progress(self) -> Progress:
         """Return what shows the advance of long work on stderr."""
         return StderrProgress()
+
+
+def error_document(error: KitError) -> dict[str, Any]:
+    """Return an error as the object that ``--json`` prints."""
+    document = {"code": error.code, "what": error.what, "why": error.why, "try": error.hint}
+    listed = error.problems if isinstance(error, ListsProblems) else ()
+    return {"error": document | ({"problems": list(listed)} if listed else {})}
 
 
 def paint(text: str, colour: str, stream: Any = None) -> str:
@@ -132,6 +136,8 @@ class StderrProgress:
         share = min(self._done / self._total, 1.0) if self._total else 0.0
         left = f", {seconds / share - seconds:.0f} s left" if share > 0.01 else ""
         line = f"{self._label}: {share * 100:.0f} % of {_amount(self._total, self._unit)} in {seconds:.0f} s{left}"
+        if self._unit == "seconds":  # a time-out is no amount of work
+            line = f"{self._label}: {seconds:.0f} s (at most {self._total:.0f} s)"
         start, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
         sys.stderr.write(f"{start}{line}{end}")
         sys.stderr.flush()
@@ -150,8 +156,8 @@ def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     from rich.text import Text
 
     grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for name in headers:
-        grid.add_column(name, overflow="fold")
+    for number, name in enumerate(headers):
+        grid.add_column(name, overflow="fold", no_wrap=number == 0)  # the first column is what people copy
     for row in rows:
         grid.add_row(*(Text(cell) for cell in row))
     console = Console()

@@ -15,9 +15,13 @@ def stop(
     repository: Annotated[Path, typer.Argument(metavar="REPOSITORY", help="The repository it was started on.")],
 ) -> int:
     """Stop the background server of REPOSITORY: running requests finish, nothing is left behind."""
+    from trtllm_kit.artifact import read_manifest
     from trtllm_kit.serve.process import stop_background
+    from trtllm_kit.serve.run_record import read_record
 
     session: Session = context.obj
+    if read_record(repository) is None:
+        read_manifest(repository, "repository")  # a mistyped path must not read as "nothing runs"
     pid = stop_background(repository)
     session.result({"stopped": pid}, lambda: f"stopped process {pid}" if pid else "no server was running")
     return 0

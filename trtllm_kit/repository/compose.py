@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from trtllm_kit.artifact import Manifest, Stage, read_manifest, staged
+from trtllm_kit.artifact import Manifest, read_manifest
 from trtllm_kit.build.engine import EngineFacts, open_engine
 from trtllm_kit.build.llm_api import CHECKPOINT, llm_api_document
 from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
@@ -23,6 +23,7 @@ from trtllm_kit.plan.plan import Plan, conversion_digest, digest_of
 from trtllm_kit.repository.model_config import ModelConfig, ModelTensor
 from trtllm_kit.repository.pbtxt import write_pbtxt
 from trtllm_kit.resources import triton_models
+from trtllm_kit.staging import Stage, staged
 from trtllm_kit.upstream import release
 from trtllm_kit.upstream.triton import Tensor, llmapi_tensors
 

@@ -195,8 +195,10 @@ def _text(document: dict[str, Any]) -> str:
 
 
 def _failed(url: str, status: int, body: bytes) -> RequestFailed:
+    """Make the error of a refusal; generate_stream wraps even its refusals in an event."""
+    document = next(events(iter(body.splitlines(keepends=True))), body)
     try:
-        why = str(json.loads(body)["error"])
+        why = str(json.loads(document)["error"])
     except (ValueError, KeyError, TypeError):
         why = body[:200].decode("utf-8", "replace").strip() or "the answer is empty"
     return RequestFailed(f"{url} refuses the request (status {status})", why=why, hint=_hint(status, why))

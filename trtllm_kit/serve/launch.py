@@ -11,6 +11,8 @@ from trtllm_kit.spec.profile import Serve
 
 EXIT_TIMEOUT_SECONDS = 30
 """How long the server lets running requests finish after it was told to stop."""
+STUB = "triton_python_backend_stub"
+"""Program that runs a Python model; every model instance has one."""
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # what a server binds is not what a client asks
 _HARMFUL = ("PYTHONHOME",)
 """Variables that would give the stub's Python another standard library than its own."""
@@ -80,7 +82,7 @@ def server_command(
         f"--exit-timeout-secs={EXIT_TIMEOUT_SECONDS}",
         "--disable-auto-complete-config",
         "--metrics-config=histogram_latencies=true",
-        f"--backend-config=python,shm-region-prefix-name={shm_prefix}",
+        backend_config(shm_prefix),
     ]
     return ServerCommand(
         repository=repository,
@@ -93,6 +95,11 @@ def server_command(
         links={f"backends/python/{name}": target for name, target in installation.links.items()},
         shm_prefix=shm_prefix,
     )
+
+
+def backend_config(shm_prefix: str) -> str:
+    """Return the flag that names the shared memory of the server's stubs; it also marks the server's processes."""
+    return f"--backend-config=python,shm-region-prefix-name={shm_prefix}"
 
 
 def _check_distinct(ports: Mapping[str, int]) -> None:

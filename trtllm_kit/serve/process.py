@@ -78,7 +78,7 @@ class Server:
         started = time.monotonic()
         progress.start("waiting for the server", deadline_seconds, "seconds")
         try:
-            while not ready(self.urls.http):
+            while not (self.running() and ready(self.urls.http)):
                 self._check_loading(time.monotonic() - started, deadline_seconds)
                 time.sleep(_POLL_SECONDS)
                 progress.advance(_POLL_SECONDS)

@@ -1,7 +1,7 @@
 """What a running server leaves beside its repository, so that another process can ask about it and end it.
 
-A server and its stubs carry the run's unique shared memory prefix in their command lines. They are found by that,
-so a record that outlived its server never leads to a process that took over its number.
+A server and its stubs have the run's unique shared memory prefix among the words of their command lines. They are
+found by that, so a record that outlived its server never leads to a process that took over its number.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trtllm_kit.errors import ManifestError, storage_error
-from trtllm_kit.serve.launch import EXIT_TIMEOUT_SECONDS
+from trtllm_kit.serve.launch import EXIT_TIMEOUT_SECONDS, STUB, backend_config
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # where Triton's Python backend puts it
 _POLL_SECONDS = 0.05
@@ -88,8 +88,15 @@ def is_running(record: RunRecord) -> bool:
 
 
 def server_processes(shm_prefix: str) -> tuple[int, ...]:
-    """Return the processes that were started as this server (launcher and tritonserver, not the stubs)."""
-    return _processes(f"shm-region-prefix-name={shm_prefix}")
+    """Return the processes that were started as this server: tritonserver, and the launcher around it if any."""
+    mark = backend_config(shm_prefix)
+    return tuple(pid for pid, words in _command_lines() if mark in words)
+
+
+def stub_processes(shm_prefix: str) -> tuple[int, ...]:
+    """Return the stubs of this server."""
+    stubs = ((pid, words) for pid, words in _command_lines() if Path(words[0]).name == STUB)
+    return tuple(pid for pid, words in stubs if any(word.startswith(shm_prefix) for word in words))
 
 
 def end_recorded(repository: Path, record: RunRecord) -> None:
@@ -108,8 +115,8 @@ def end_server(shm_prefix: str, workspace: Path, running: Callable[[], bool]) ->
             _signal(_told_to_stop(shm_prefix), signal.SIGTERM)
             _wait(lambda: not running(), EXIT_TIMEOUT_SECONDS + _KILL_SECONDS)
     finally:
-        _signal(_processes(shm_prefix), signal.SIGKILL)
-        _wait(lambda: not running() and not _processes(shm_prefix), _KILL_SECONDS)
+        _signal(_all_processes(shm_prefix), signal.SIGKILL)
+        _wait(lambda: not running() and not _all_processes(shm_prefix), _KILL_SECONDS)
         for left in _SHARED_MEMORY.glob(f"{shm_prefix}*"):
             left.unlink(missing_ok=True)
         shutil.rmtree(workspace, ignore_errors=True)
@@ -118,26 +125,23 @@ def end_server(shm_prefix: str, workspace: Path, running: Callable[[], bool]) ->
 def _told_to_stop(shm_prefix: str) -> tuple[int, ...]:
     """Return the tritonserver itself, so that a launcher around it ends in its own way; all when none is named so."""
     marked = server_processes(shm_prefix)
-    named = tuple(pid for pid in marked if _program(pid) == "tritonserver")
+    named = tuple(pid for pid, words in _command_lines() if pid in marked and Path(words[0]).name == "tritonserver")
     return named or marked
 
 
-def _program(pid: int) -> str:
-    return Path(os.fsdecode(_command_line(Path(f"/proc/{pid}")).split(b"\0")[0])).name
+def _all_processes(shm_prefix: str) -> tuple[int, ...]:
+    return server_processes(shm_prefix) + stub_processes(shm_prefix)
 
 
-def _processes(mark: str) -> tuple[int, ...]:
-    """Return every live process with ``mark`` in its command line, but this one (a zombie has none)."""
-    numbered = [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    found = [int(entry.name) for entry in numbered if mark.encode() in _command_line(entry)]
-    return tuple(pid for pid in found if pid != os.getpid())
-
-
-def _command_line(process: Path) -> bytes:
-    try:
-        return (process / "cmdline").read_bytes()
-    except OSError:
-        return b""  # it ended meanwhile
+def _command_lines() -> Iterator[tuple[int, list[str]]]:
+    """Yield every process with the words of its command line; a zombie has none and is left out."""
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue  # it ended meanwhile
+        if line:
+            yield int(entry.name), os.fsdecode(line).split("\0")
 
 
 def _signal(pids: tuple[int, ...], number: signal.Signals) -> None:

@@ -14,20 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from trtllm_kit.errors import MissingExtra, MissingTool
-from trtllm_kit.serve.launch import Installation
+from trtllm_kit.serve.launch import STUB, Installation
 
 VARIABLE = "TRITONSERVER"
 """Environment variable that names the server's binary."""
 LAUNCHER = "trtllm-llmapi-launch"
 """Comes with TensorRT-LLM; without it the server's MPI cannot spawn ranks."""
-_STUB = "triton_python_backend_stub"
 _BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
 
 
 def find_tritonserver(environment: Mapping[str, str], runtime: str = "reference") -> Installation:
     """Return the tritonserver to run: ``$TRITONSERVER``, else on PATH, else in the nvidia-pytriton wheel.
 
-    For the runtime ``tensorrt_llm`` its launcher must be on PATH too. Raises ``MissingTool`` or ``MissingExtra`` naming what to install.
+    For the runtime ``tensorrt_llm`` its launcher must be on PATH too. Raises ``MissingTool`` or ``MissingExtra``
+    naming what to install.
     """
     named = environment.get(VARIABLE)
     if named is not None and not os.access(named, os.X_OK):
@@ -70,7 +70,7 @@ def _binary_in_wheel() -> str | None:
 def _from_wheel(binary: Path, root: Path) -> Installation:
     """Run the wheel's server with this interpreter: its stub, its packages, its libpython when it has one."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    stub = root / "python_backend_stubs" / version / _STUB
+    stub = root / "python_backend_stubs" / version / STUB
     if not stub.is_file():
         offered = sorted(folder.name for folder in stub.parent.parent.iterdir())
         raise MissingTool(
@@ -81,7 +81,7 @@ def _from_wheel(binary: Path, root: Path) -> Installation:
     _check_numpy()
     libraries = _library_folders(version)
     _check_libraries(stub, libraries, version)
-    links = {name: root / "backends" / "python" / name for name in _BACKEND_FILES} | {_STUB: stub}
+    links = {name: root / "backends" / "python" / name for name in _BACKEND_FILES} | {STUB: stub}
     return Installation(binary=binary, links=links, python_folder=Path(sys.prefix) / "bin", library_folders=libraries)
 
 

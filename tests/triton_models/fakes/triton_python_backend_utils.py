@@ -31,6 +31,7 @@ class Tensor:
         self.name, self.array = name, array
 
     def as_numpy(self) -> Any:
+        """Return the array."""
         return self.array
 
 
@@ -52,6 +53,7 @@ class Sender:
         self._final = threading.Event()
 
     def send(self, response: InferenceResponse, flags: int = 0) -> None:
+        """Keep a response; nothing may follow the final one."""
         if self._final.is_set():
             raise AssertionError("a response after the final one")
         if self.broken:
@@ -61,15 +63,18 @@ class Sender:
             self._final.set()
 
     def is_cancelled(self) -> bool:
+        """Say whether the client has gone; forbidden after the final response, as in Triton."""
         if self._final.is_set():
             raise AssertionError("is_cancelled after the final response")
         return self.cancelled
 
     def wait(self, seconds: float = 5.0) -> list[InferenceResponse]:
+        """Return all responses once the final one is there."""
         assert self._final.wait(seconds), "no final response"
         return self.responses
 
     def text(self) -> str:
+        """Return the text of all responses."""
         return b"".join(response.outputs["text_output"][0] for response in self.wait()).decode()
 
 
@@ -82,9 +87,11 @@ class Request:
         self.sender = Sender()
 
     def get_response_sender(self) -> Sender:
+        """Return the sender."""
         return self.sender
 
     def request_id(self) -> str:
+        """Return the id."""
         return self.identity
 
 
@@ -122,6 +129,7 @@ class MetricFamily:
         self.kinds[name] = kind
 
     def Metric(self, labels: dict[str, str], buckets: list[float] | None = None) -> _Metric:
+        """Make a series."""
         assert (buckets is not None) == (self.kinds[self.name] == self.HISTOGRAM)
         if buckets is not None:
             self.buckets[self.name] = buckets
@@ -130,8 +138,10 @@ class MetricFamily:
 
 
 def get_input_tensor_by_name(request: Request, name: str) -> Tensor | None:
+    """Return an input, or None."""
     return request.inputs.get(name)
 
 
 def triton_string_to_numpy(name: str) -> Any:
+    """Return the numpy type of a Triton type."""
     return _TYPES[name]

@@ -47,6 +47,7 @@ class SamplingParams:
     skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
+        """Refuse what the real class refuses."""
         greedy = (self.temperature, self.top_p, self.top_k) == (None, None, None) or self.top_k == 1
         if (self.best_of or 1) > 1 and greedy:
             raise ValueError("Greedy decoding in the LLM API does not allow multiple returns")
@@ -79,12 +80,15 @@ class RequestOutput:
         asyncio.get_running_loop()  # the real one can only be awaited in the loop that made it
 
     def abort(self) -> None:
+        """End with the next step."""
         self.aborted = True
 
     def __aiter__(self) -> RequestOutput:
+        """Iterate over the steps."""
         return self
 
     async def __anext__(self) -> RequestOutput:
+        """Make a step; without streaming all of them."""
         if self.finished:
             raise StopAsyncIteration
         self._step()
@@ -139,6 +143,7 @@ class LLM:
         LLM.last = self
 
     def text_of(self, tokens: int) -> str:
+        """Return the text of that many tokens."""
         return "abcdefghijklmnopqrstuvwxyz"[:tokens]
 
     def generate_async(
@@ -148,12 +153,15 @@ class LLM:
         lora_request: Any = None,
         streaming: bool = False,
     ) -> RequestOutput:
+        """Begin a request."""
         assert sampling_params is not None
         self.lora.append(lora_request)
         self.requests.append(RequestOutput(self, inputs, sampling_params, streaming=streaming))
         return self.requests[-1]
 
     def get_stats_async(self, timeout: float | None = 2) -> AsyncIterator[Any]:
+        """Yield the records that were not read yet."""
+
         async def drained() -> AsyncIterator[Any]:
             while self.records:
                 yield self.records.pop(0)
@@ -162,6 +170,7 @@ class LLM:
         return drained()
 
     def shutdown(self) -> None:
+        """Note that it was called."""
         self.shut = True
 
 
