@@ -52,9 +52,9 @@ def alive(pid: int) -> bool:
         return False
 
 
-def leftovers() -> list[str]:
-    """List shared memory of servers this kit started."""
-    return sorted(path.name for path in Path("/dev/shm").iterdir() if path.name.startswith("trtkit-"))
+def leftovers(record: dict[str, str]) -> list[str]:
+    """List the shared memory of the server a record tells of."""
+    return sorted(path.name for path in Path("/dev/shm").iterdir() if path.name.startswith(record["shm_prefix"]))
 
 
 def test_each_verb_says_that_it_is_up_to_date_the_second_time(road: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_background_server_answers_is_well_and_stops_without_a_trace(road: Pat
         stopped = trtkit("stop", repository)
     assert stopped.code == 0
     assert not alive(record["pid"])
-    assert leftovers() == []
+    assert leftovers(record) == []
     assert trtkit("check-health", "-p", profile, "--repository", repository, "--samples", "1").code == 2
 
 
@@ -142,7 +142,7 @@ def test_a_foreground_server_ends_cleanly_when_the_command_is_ended(road: Path, 
 
     assert process.returncode == 0
     assert not alive(record["pid"])
-    assert leftovers() == []
+    assert leftovers(record) == []
 
 
 def test_a_second_server_on_the_same_ports_is_refused_with_the_port(road: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,8 +41,14 @@ def spawn() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     def begin(
         *arguments: str, name: str = "python", code: str = "import time; time.sleep(60)"
     ) -> subprocess.Popen[bytes]:
-        started.append(subprocess.Popen([name, "-c", code, *arguments], executable=sys.executable))
-        return started[-1]
+        process = subprocess.Popen([name, "-c", code, *arguments], executable=sys.executable)
+        started.append(process)
+        shown = Path(f"/proc/{process.pid}/cmdline")
+        deadline = time.monotonic() + 10
+        while arguments[-1].encode() not in shown.read_bytes():  # a busy machine shows it a moment later
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return process
 
     yield begin
     for process in started:

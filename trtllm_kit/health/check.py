@@ -17,7 +17,7 @@ from trtllm_kit.health.verdict import Verdict
 INTERVAL_SECONDS = 1.0
 TIMEOUT_SECONDS = 4.0
 """Two samples that use it up, and the interval, stay below the ten seconds a Nagios plugin has."""
-PATIENCE_SECONDS = 4.0
+PATIENCE_SECONDS = 3.0
 """How long an engine that makes no step is watched before it is called frozen: one step may hold a long prompt."""
 _HOUR = 3600.0
 

@@ -90,10 +90,12 @@ def active_requests(snapshot: Snapshot) -> Measured:
 
 def _active_requests(requests: Mapping[str, float], source: str, subject: str) -> Reading | NoReading:
     reading = _count_of("active", REQUESTS)(requests, source, subject)
-    most = requests.get("max", math.inf)
-    if isinstance(reading, Reading) and reading.value > most:
+    if isinstance(reading, NoReading) or "max" not in requests:
+        return reading
+    most = requests["max"]
+    if reading.value > most:
         return _contradiction(f"{_n(reading.value)} requests active of at most {_n(most)}", REQUESTS)
-    return reading
+    return _unbelievable({"max": most}, REQUESTS) or reading
 
 
 def scheduled_requests(snapshot: Snapshot) -> Measured:
@@ -111,8 +113,8 @@ def gpu_utilization(snapshot: Snapshot) -> Measured:
     values = snapshot.series.get(GPU_UTILIZATION, {})
     if not values:
         return {WHOLE_SERVER: NoReading(Trouble.MISSING, "the page has no such series", GPU_UTILIZATION)}
-    names = {dict(labels).get("gpu_uuid", "GPU"): value for labels, value in values.items()}
-    for name, value in sorted(names.items()):
+    for labels, value in sorted(values.items()):
+        name = dict(labels).get("gpu_uuid", "a GPU")
         if (bad := _unbelievable({name: value}, GPU_UTILIZATION)) is not None:
             return {WHOLE_SERVER: bad}
         if value > 1 + _ROUNDING:

@@ -27,7 +27,7 @@ def target_for(repository: Path | None, url: str | None, profile: DeployProfile 
     facts = read_manifest(repository, "repository").facts if repository is not None else {}
     record = _run_record(repository) if repository is not None else {}
     host = profile.serve.host if profile is not None else "127.0.0.1"
-    address = url or _recorded_url(record) or _address_of(facts, host)
+    address = url if url is not None else _recorded_url(record) or _address_of(facts, host)
     if address is None and profile is not None:
         address = _metrics_url(host, profile.serve.metrics_port)
     if address is None:

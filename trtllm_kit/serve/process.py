@@ -74,16 +74,27 @@ class Server:
         write_record(self.command.repository, self._record(self._process.pid))
 
     def wait_ready(self, deadline_seconds: float, progress: Progress) -> None:
-        """Wait until every model is ready; raises ``ServerFailed`` with the log's last lines when that fails."""
+        """Wait until every model is ready and the metrics page answers, which Triton opens a moment later.
+
+        Raises ``ServerFailed`` with the log's last lines when that fails.
+        """
         started = time.monotonic()
         progress.start("waiting for the server", deadline_seconds, "seconds")
         try:
-            while not (self.running() and ready(self.urls.http)):
+            while not (self.running() and ready(self.urls.http) and self._metrics_open()):
                 self._check_loading(time.monotonic() - started, deadline_seconds)
                 time.sleep(_POLL_SECONDS)
                 progress.advance(_POLL_SECONDS)
         finally:
             progress.finish()
+
+    def _metrics_open(self) -> bool:
+        host = self.urls.metrics.partition("//")[2].rpartition(":")[0].strip("[]")
+        try:
+            with socket.create_connection((host, self.command.ports["metrics"]), timeout=1):
+                return True
+        except OSError:
+            return False
 
     def running(self) -> bool:
         """Whether the process still runs."""
