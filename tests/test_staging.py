@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -327,3 +328,42 @@ def test_a_place_that_takes_no_files_is_not_called_busy(tmp_path: Path) -> None:
     """Where nothing can be created the system's own reason is given, at once."""
     with pytest.raises(StorageError), staged(Path("/proc/trtkit"), "engine", "k1"):
         pass
+
+
+def test_a_swap_that_fails_keeps_the_finished_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When only the last rename is refused, hours of work are still there for the next run."""
+
+    def refused(self: Path, target: Path) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy", str(target))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", refused)
+        with pytest.raises(StorageError):
+            make(tmp_path / "out")
+
+    with staged(tmp_path / "out", "engine", "k1") as stage:
+        assert stage is not None
+        assert stage.resumed
+        stage.discard()
+
+
+def test_a_disk_that_is_full_from_the_start_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failing to open the stage leaves neither folder nor journal."""
+
+    def full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("trtllm_kit.staging._write_synced", full)
+    with pytest.raises(StorageError), staged(tmp_path / "out", "engine", "k1"):
+        pass
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_mount_point_is_refused_before_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing can be renamed over it, and the message says what to do instead."""
+    monkeypatch.setattr(Path, "is_mount", lambda self: self.name == "out")
+    (tmp_path / "out").mkdir()
+
+    with pytest.raises(OutputOccupied, match="mount point"), staged(tmp_path / "out", "engine", "k1"):
+        pass
+    assert [] == list((tmp_path / "out").iterdir())

@@ -108,4 +108,4 @@ def append_log(out: Path, record: dict[str, Any]) -> None:
     """Append one line about a run (with clock, host and command, which manifests never hold) to ``<out>.log.jsonl``."""
     line = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "host": socket.gethostname(), "argv": sys.argv}
     with out.with_name(out.name + ".log.jsonl").open("a", encoding="utf-8") as log:
-        log.write(json.dumps(line | record, ensure_ascii=False) + "\n")
+        log.write(json.dumps(line | record) + "\n")  # ASCII: argv may hold bytes that are no text

@@ -13,6 +13,7 @@ well or with an error, nothing of these is left.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -40,6 +41,7 @@ class Stage:
         self.key = key
         self.path = _sibling(out, "partial")
         self.resumed = False
+        self.complete = False
         self._journal = _sibling(out, "journal")
         self._entries: dict[str, FileEntry] = {}
         self._open()
@@ -84,6 +86,7 @@ class Stage:
             files=tuple(self._entries[name] for name in sorted(self._entries)),
         )
         _write_synced(self.path / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
+        self.complete = True
         for folder, _, _ in os.walk(self.path):
             _sync_folder(Path(folder))
         if self.out.exists():
@@ -95,8 +98,7 @@ class Stage:
 
     def discard(self) -> None:
         """Remove everything of the unfinished work."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        self._journal.unlink(missing_ok=True)
+        _remove_work(self.out)
 
     def _open(self) -> None:
         header = json.dumps({"key": self.key})
@@ -138,14 +140,35 @@ def staged(out: Path, kind: Kind, key: str, lock_seconds: float = 10.0) -> Itera
                 _clear(place)
                 yield None
                 return
-            stage = Stage(place, kind, key)
-            try:
-                yield stage
-            except Exception:
-                stage.discard()
-                raise
+            yield from _work(place, kind, key)
     except OSError as error:
         raise storage_error(error, f"writing the {kind}") from error
+
+
+def _work(out: Path, kind: Kind, key: str) -> Iterator[Stage]:
+    """Yield the stage; what fails removes it, except the swap itself, which has nothing left to write."""
+    _require_replaceable(out)
+    stage = None
+    try:
+        stage = Stage(out, kind, key)
+        yield stage
+    except Exception:
+        if stage is None or not stage.complete:
+            _remove_work(out)
+        raise
+
+
+def _require_replaceable(out: Path) -> None:
+    """Refuse, before the first byte, an output that no rename could put in place."""
+    if out.is_mount():
+        raise OutputOccupied(
+            f"{out} is a mount point",
+            why="the finished folder is renamed into place, and a mount point cannot be renamed over",
+            hint=f"--out {out / 'NAME'}, a folder below it",
+        )
+    for folder in (out, _sibling(out, "old")):
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
 
 
 def _place(out: Path) -> Path:
@@ -194,6 +217,10 @@ def _recover(out: Path) -> None:
 def _clear(out: Path) -> None:
     """Remove what a finished work leaves beside its output."""
     shutil.rmtree(_sibling(out, "old"), ignore_errors=True)
+    _remove_work(out)
+
+
+def _remove_work(out: Path) -> None:
     shutil.rmtree(_sibling(out, "partial"), ignore_errors=True)
     _sibling(out, "journal").unlink(missing_ok=True)
 

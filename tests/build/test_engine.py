@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ from tests.build.conftest import MakeCheckpoint
 from tests.support.specs import hardware, llama_8b, profile
 from trtllm_kit.artifact import MANIFEST, read_manifest
 from trtllm_kit.build import mock, shell
-from trtllm_kit.build.engine import build, open_engine
+from trtllm_kit.build.engine import build, open_engine, require_same_conversion
 from trtllm_kit.errors import BuildFailed, ManifestError, PlanDrift, PlanRefused
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.progress import Silent
 
-MOCK = {"toolchain": "mock", "parallelism.tensor": 2}
+MOCK = {"toolchain": "mock", "runtime": "simulated", "parallelism.tensor": 2}
 
 
 def plan_of(changes: dict[str, Any] | None = None) -> Plan:
@@ -73,6 +74,33 @@ def test_a_second_build_does_nothing(make_checkpoint: MakeCheckpoint, changes: d
     assert before == snapshot(out)
 
 
+def test_the_order_of_environment_variables_makes_no_other_engine(make_checkpoint: MakeCheckpoint) -> None:
+    """Equal plans have one key: what was built for the one is up to date for the other."""
+    one, other = plan_of({"environment": {"A": "1", "B": "2"}}), plan_of({"environment": {"B": "2", "A": "1"}})
+    checkpoint = make_checkpoint(one)
+    out = checkpoint.parent / "engine"
+    assert not build(checkpoint, one, out, Silent()).up_to_date
+    assert build(checkpoint, other, out, Silent()).up_to_date
+
+
+def with_text(path: str, sha256: str | None) -> Plan:
+    """Plan an FP8 8B whose calibration text lies at a path and has a hash."""
+    loaded = profile({"quantization.weights": "fp8", "calibration.text": path})
+    return settle(llama_8b(), replace(loaded, calibration_sha256=sha256), hardware(8))
+
+
+def test_a_calibration_text_that_moved_is_no_drift_and_an_edited_one_is(make_checkpoint: MakeCheckpoint) -> None:
+    """The checkpoint depends on what the text says, and the error names both hashes."""
+    checkpoint = make_checkpoint(with_text("here.txt", "a" * 64))
+    require_same_conversion(checkpoint, with_text("there/here.txt", "a" * 64))
+    with pytest.raises(
+        PlanDrift, match=r"calibration.text \(was sha256 aaaaaaaaaaaaaaaa, now sha256 bbbbbbbbbbbbbbbb\)"
+    ):
+        require_same_conversion(checkpoint, with_text("here.txt", "b" * 64))
+    with pytest.raises(PlanDrift, match=r"calibration.text \(was sha256 aaaaaaaaaaaaaaaa, now unreadable\)"):
+        require_same_conversion(checkpoint, with_text("here.txt", None))
+
+
 def test_two_places_give_the_same_bytes(make_checkpoint: MakeCheckpoint) -> None:
     """No path, clock or host is in an engine."""
     made = plan_of(MOCK)
@@ -113,8 +141,8 @@ def test_a_checkpoint_of_another_model_is_refused(make_checkpoint: MakeCheckpoin
 def test_a_plan_with_errors_builds_nothing(make_checkpoint: MakeCheckpoint) -> None:
     """Checks come before the first byte."""
     checkpoint = make_checkpoint(plan_of())
-    with pytest.raises(PlanRefused, match="PF27"):
-        build(checkpoint, plan_of({"kv_cache.tokens_per_block": 48}), checkpoint.parent / "engine", Silent())
+    with pytest.raises(PlanRefused, match="PF22"):
+        build(checkpoint, plan_of({"load.min_concurrency": 64}), checkpoint.parent / "engine", Silent())
     assert ["checkpoint"] == [path.name for path in checkpoint.parent.iterdir()]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from trtllm_kit.plan.plan import (
+    CalibrationPlan,
     CommunicationPlan,
     Decided,
     LimitsPlan,
@@ -16,7 +17,7 @@ from trtllm_kit.plan.plan import (
     RuntimePlan,
 )
 from trtllm_kit.spec.load import load_model
-from trtllm_kit.spec.profile import Calibration, KvFormat, Serve, WeightFormat
+from trtllm_kit.spec.profile import KvFormat, Serve, WeightFormat
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ def plan_for(
     samples: int = 2,
     tokens_per_sample: int = 48,
     text: str | None = None,
+    text_sha256: str | None = None,
 ) -> Plan:
     """Plan a conversion of ``folder``; what a checkpoint does not depend on has arbitrary values."""
     return Plan(
@@ -43,7 +45,9 @@ def plan_for(
         quantization=QuantizationPlan(
             weights=_decided(weights), kv_cache=_decided(kv_cache), exclude=_decided(exclude)
         ),
-        calibration=Calibration(samples=samples, tokens_per_sample=tokens_per_sample, text=text),
+        calibration=CalibrationPlan(
+            samples=samples, tokens_per_sample=tokens_per_sample, text=text, text_sha256=text_sha256
+        ),
         parallelism=ParallelismPlan(
             tensor=_decided(1), pipeline=_decided(1), expert=_decided(1), kv_replication=_decided(1)
         ),
@@ -71,6 +75,8 @@ def plan_for(
             kv_bytes_per_sequence=1,
             sequences=1,
             min_sequences=1,
+            kv_bytes_longest=1,
+            longest_sequence=512,
             parameters_even_split=1,
             parameters_held=1,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -297,6 +298,23 @@ def test_a_failed_second_conversion_leaves_the_first(tmp_path: Path) -> None:
     assert before == contents(tmp_path / "out")
     assert ["out"] == leftovers(tmp_path)
     assert MANIFEST in before
+
+
+def test_a_text_that_changed_since_the_plan_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """The plan holds the hash of the text; the same text elsewhere will do, another one will not."""
+    source = write_tiny_model(tmp_path / "source")
+    text, moved = tmp_path / "text.txt", tmp_path / "moved.txt"
+    text.write_text("The quick brown fox jumps over the lazy dog. " * 20, encoding="utf-8")
+    known = hashlib.sha256(text.read_bytes()).hexdigest()
+    first = convert(source, plan_for(source, "fp8", text=str(text), text_sha256=known), tmp_path / "out", Silent())
+    text.rename(moved)
+    plan = plan_for(source, "fp8", text=str(moved), text_sha256=known)
+    again = convert(source, plan, tmp_path / "out", Silent())
+    assert (False, True) == (first.up_to_date, again.up_to_date)
+    moved.write_text("another text", encoding="utf-8")
+    with pytest.raises(PlanDrift, match=f"the plan's with {known[:12]}"):
+        convert(source, plan, tmp_path / "other", Silent())
+    assert not (tmp_path / "other").exists()
 
 
 def test_an_empty_calibration_text_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from tests.health.support import answers, engine_page, stub_server
 from tests.support.cli import Ran, config_folder, trtkit, trtkit_path
 
 LLAMA_405B, H200 = "llama-3.1-405b", "h200x1-llama3.1-8b-fp8"
-NVL32 = "gh200-nvl32-llama3.1-405b-fp8"
 
 
 def three_lines(ran: Ran) -> bool:
@@ -51,12 +50,13 @@ def test_a_profile_with_problems_is_1_for_validate_and_2_for_a_verb_that_needs_i
 
 
 def test_warnings_are_0_and_under_strict_1(tmp_path: Path) -> None:
-    """The 405B plan on NVL32 replicates KV heads: worth a warning, not a refusal."""
-    model = config_folder(tmp_path, LLAMA_405B)
+    """An FP8 KV cache under 16-bit weights runs without calibrated scales: worth a warning, not a refusal."""
+    model, profile = config_folder(tmp_path, "llama-3.1-8b"), tmp_path / "p.yaml"
+    profile.write_text(f"base: {H200}\nname: p\nquantization: {{weights: bf16, kv_cache: fp8}}\n")
 
-    relaxed, strict = trtkit("plan", model, "-p", NVL32), trtkit("plan", model, "-p", NVL32, "--strict")
+    relaxed, strict = trtkit("plan", model, "-p", profile), trtkit("plan", model, "-p", profile, "--strict")
     assert (relaxed.code, strict.code) == (0, 1)
-    assert "WARNING PF2" in relaxed.out
+    assert "WARNING PF8" in relaxed.out
 
 
 @pytest.mark.parametrize(
@@ -161,6 +161,37 @@ def test_a_reader_that_goes_away_is_not_an_error() -> None:
 
     assert done.stdout.splitlines()[-1] == "0"
     assert done.stderr == ""
+
+
+def shell(command: str) -> list[str]:
+    """Run a line of bash and return its stdout, line by line."""
+    return subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False).stdout.splitlines()
+
+
+@pytest.mark.parametrize("sink", ["| true", "| (exec <&-; sleep 1)", ">&-"])
+def test_a_verdict_keeps_its_code_when_nobody_reads_it(sink: str) -> None:
+    """A closed pipe or a closed stdout turns no CRITICAL and no refusal into success."""
+    with stub_server(answers("")) as url:
+        pass
+    check = f"{trtkit_path()} check-health --url {url} --interval 0.1"
+    usage = f"{trtkit_path()} plan x --profile no-such-profile --json"
+
+    assert ["2"] == shell(
+        f"{check} {sink}; echo ${{PIPESTATUS[0]}}" if "|" in sink else f"{check} {sink} 2>&-; echo $?"
+    )
+    assert ["2"] == shell(f"{usage} {sink}; echo ${{PIPESTATUS[0]}}" if "|" in sink else f"{usage} {sink}; echo $?")
+
+
+@pytest.mark.parametrize("arguments", ["profiles list", "check-health --url http://127.0.0.1:9/metrics"])
+def test_an_output_that_cannot_be_written_is_3(arguments: str) -> None:
+    """A full disk behind stdout is neither success nor, for the watchdog, WARNING."""
+    done = subprocess.run(
+        ["bash", "-c", f"{trtkit_path()} {arguments} > /dev/full"], capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 3
+    assert "KIT-ARTIFACT-003" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_crash_is_3_without_a_traceback_and_with_one_under_debug(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import trtkit, trtkit_path
+from tests.support.cli import config_folder, trtkit, trtkit_path
 from tests.support.ports import free_ports
 from tests.support.tiny_model import write_tiny_model
 
@@ -194,3 +194,16 @@ def test_the_quality_report_of_the_real_checkpoint_says_the_logits_are_close(tmp
     assert quality["logit_cosine"] > 0.98
     assert quality["top1_agreement"] > 0.8
     assert abs(quality["perplexity_b"] / quality["perplexity_a"] - 1) < 0.1
+
+
+def test_the_shipped_405b_plan_has_the_numbers_of_32_ranks(tmp_path: Path) -> None:
+    """12.68B parameters a GPU by even split, 13.08B held since 8 KV heads are held four times, 252 all-reduces."""
+    ran = trtkit("plan", config_folder(tmp_path, "llama-3.1-405b"), "-p", "gh200-nvl32-llama3.1-405b-fp8", "--json")
+    memory, traffic = ran.json["memory"], ran.json["communication"]
+
+    assert ran.code == 0
+    assert (12.68, 13.08) == (
+        round(memory["parameters_even_split"] / 1e9, 2),
+        round(memory["parameters_held"] / 1e9, 2),
+    )
+    assert (252, 4) == (traffic["all_reduces"], ran.json["parallelism"]["kv_replication"]["value"])

@@ -23,9 +23,12 @@ from tests.support.specs import (
 )
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks import RULES
+from trtllm_kit.plan.checks.lengths import nearest_power_of_two
+from trtllm_kit.plan.quantization import idle_patterns
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.spec.hardware import Hardware
-from trtllm_kit.spec.model import Attention, Layer, ModelSpec
+from trtllm_kit.spec.load import load_hardware
+from trtllm_kit.spec.model import Attention, Layer, ModelSpec, Rope
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checks.md"
 
@@ -43,6 +46,18 @@ def sliding(window: int) -> ModelSpec:
     return llama_8b().model_copy(update=changes)
 
 
+def stretched(kind: str, factor: float) -> ModelSpec:
+    """Make Qwen3 8B's lengths, with a rope that is stretched."""
+    rope = Rope.model_validate({"theta": 1e6, "kind": kind, "factor": factor, "original_max_position": 32768})
+    return with_facts(llama_8b(), max_position=40960, rope=rope)
+
+
+def narrow_experts() -> Layer:
+    """Make a layer whose experts are 1,500 wide, which eight ranks cannot split and four can."""
+    layer = qwen3_moe(1).layers[0]
+    return layer.model_copy(update={"feed_forward": layer.feed_forward.model_copy(update={"intermediate": 1500})})
+
+
 def with_facts(model: ModelSpec, **facts: Any) -> ModelSpec:
     """Return a model with some facts changed."""
     return model.model_copy(update=facts)
@@ -54,11 +69,14 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "9 heads / 2 tensor ranks", "parallelism.tensor: 1 (legal here: 1, 3)"),
     ("PF2", ERROR, smollm2(), hardware(8), {"parallelism.tensor": 2},
      "3 KV heads, 2 tensor ranks", "parallelism.tensor: 1 (legal here: 1, 3)"),
-    ("PF2", WARNING, llama_8b(), hardware(16), {"parallelism.tensor": 16},
-     "8 KV heads, 16 tensor ranks, 1 a rank", "parallelism.tensor: 8"),
+    ("PF2", INFO, llama_8b(), hardware(16), {"parallelism.tensor": 16}, "8 KV heads, 16 tensor ranks, 1 a rank",
+     "parallelism.tensor: 8 (holds what is asked too, and leaves 8 GPUs idle)"),
     ("PF2", INFO, qwen3_moe(), hardware(8), {"parallelism.tensor": 8},
-     "4 KV heads, 8 tensor ranks, 1 a rank", "nothing to do: 4 ranks hold too few sequences"),
-    ("PF3", ERROR, llama(2, 3200, 32, 32, 8640), hardware(), {},
+     "4 KV heads, 8 tensor ranks, 1 a rank", "nothing to do: 4 ranks hold too little"),
+    ("PF2", INFO, qwen3_moe(), hardware(8, 192), {"parallelism.tensor": 8, "parallelism.expert": 8},
+     "4 KV heads, 8 tensor ranks, 1 a rank",
+     "nothing to do: 4 ranks are not legal here, 4 tensor ranks / 8 expert ranks is not whole"),
+    ("PF3", WARNING, llama(2, 3200, 32, 32, 8640), hardware(), {},
      "100 is not a multiple of 8", "pad the weights to heads of 104, or use another model"),
     ("PF4", INFO, llama(2, 4096, 32, 8, 14336, vocab=32001), hardware(2), {"parallelism.tensor": 2},
      "32,001 words padded to 32,002 over 2 ranks", "nothing to do"),
@@ -68,6 +86,9 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "compute capability 80; fp8 runs on 89, 90, 100, 103, 120", "quantization.weights: bf16"),
     ("PF7", WARNING, llama_8b(), hardware(capability=80), {"quantization.weights": "fp8", "trtllm_version": "main"},
      "compute capability 80", "quantization.weights: bf16"),
+    ("PF7", WARNING, llama_8b(), hardware(capability=100),
+     {"trtllm_version": "0.16.0", "toolchain": "mock", "runtime": "simulated"},
+     "compute capability 100; bf16 runs on 80, 86, 89, 90", "choose hardware with a newer GPU"),
     ("PF8", ERROR, llama_8b(), hardware(capability=75), {"quantization.kv_cache": "fp8"},
      "compute capability 75; fp8 runs on 80, 86", "choose hardware with a newer GPU"),
     ("PF8", WARNING, llama_8b(), hardware(), {"quantization.kv_cache": "fp8"},
@@ -79,25 +100,44 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "max_seq_len 16,384, the model's positions 8,192", "limits.max_seq_len: 8192"),
     ("PF12", ERROR, with_facts(llama_8b(), quantized_as="awq"), hardware(), {},
      "quant_method is awq", "give the folder of the model's 16-bit original"),
-    ("PF12", WARNING, maverick(), hardware(8), {"quantization.weights": "fp8"},
-     "weights fp8, family llama4", "quantization.weights: bf16"),
+    ("PF11", ERROR, smollm2(), hardware(), {"limits.max_seq_len": 16384, "load.input_tokens": 9000},
+     "max_seq_len 16,384", "limits.max_seq_len: 8192, load.input_tokens: 7168"),
+    ("PF11", ERROR, stretched("yarn", 4.0), hardware(8, 141), {"limits.max_seq_len": 131_073},
+     "max_seq_len 131,073, the model's positions 131,072 (32,768 x yarn factor 4)", "limits.max_seq_len: 131072"),
+    ("PF11", WARNING, stretched("yarn", 1.0), hardware(8, 141), {"limits.max_seq_len": 40_960},
+     "the model's positions 32,768 (32,768 x yarn factor 1)", "limits.max_seq_len: 32768"),
+    ("PF11", WARNING, stretched("linear", 4.0), hardware(8, 141), {"limits.max_seq_len": 163_840},
+     "the model's positions 40,960 (40,960, times linear factor 4", "limits.max_seq_len: 40960"),
+    ("PF11", ERROR, stretched("dynamic", 2.0), hardware(8, 141), {"limits.max_seq_len": 81_921},
+     "the model's positions 40,960", "limits.max_seq_len: 40960"),
     ("PF13", WARNING, maverick(), hardware(8), {"toolchain": "mock"},
-     "through trtllm-build: listed for no release", "toolchain: llm-api with trtllm_version: 1.2.1"),
+     "through trtllm-build: listed for no release", "toolchain: llm-api"),
     ("PF13", WARNING, with_facts(maverick(), architecture="Llama4ForCausalLM"), hardware(8), {},
-     "listed for 1.0.0 to main", "trtllm_version: main"),
+     "listed for 1.0.0 to main", "nothing to do but to try it"),
+    ("PF13", WARNING, qwen3_moe(4), hardware(8),
+     {"trtllm_version": "0.20", "toolchain": "mock", "runtime": "simulated"},
+     "through trtllm-build: listed for 1.0.0 to 1.3.0rc20", "trtllm_version: 1.0.0"),
+    ("PF13", INFO, llama_8b(), hardware(), {"trtllm_version": "1.1.0"},
+     "LlamaForCausalLM through llm-api: read in 1.0.0, 1.2.1, main", "nothing to do but to try it"),
     ("PF18", ERROR, llama_70b(), hardware(), {},
-     "640.00 MiB needed for the KV cache, 0 B left for it; the other terms take 136.31 GiB of 80.00 GiB",
+     "640.00 MiB needed for the KV cache, 56.31 GiB lacking before it; the other terms take 136.31 GiB of 80.00 GiB",
      "lower load.min_concurrency or choose hardware with more memory"),
     ("PF18", ERROR, llama_8b(), hardware(1, 24), {"limits.max_seq_len": 131072},
      "16.00 GiB needed", "limits.max_seq_len: 35136"),
     ("PF19", WARNING, llama_8b(), hardware(), {"trtllm_version": "1.3.0rc14"},
-     "up to 1.2.1", "trtllm_version: 1.2.1"),
+     "1.3.0rc14 is in no container, 1.2.1 is the nearest that is in one", "trtllm_version: 1.2.1"),
+    ("PF19", WARNING, llama_8b(), hardware(), {"trtllm_version": "1.0.2"},
+     "1.0.2 is in no container", "trtllm_version: 1.0.3.2510"),
     ("PF20", ERROR, llama_70b(), hardware(2), {"parallelism.tensor": 4},
      "4 ranks, 2 GPUs", "parallelism.tensor: 2 (legal here: 1, 2)"),
     ("PF20", WARNING, llama_70b(), hardware(8, nodes=2), {"parallelism.tensor": 16},
      "16 tensor ranks, 8 GPUs", "parallelism.tensor: 8 with parallelism.pipeline: 2"),
     ("PF22", ERROR, llama_8b(), hardware(), {"load.input_tokens": 4000, "load.output_tokens": 1000},
      "4,000 input + 1,000 output = 5,000, max_seq_len 4,096", "limits.max_seq_len: 5000"),
+    ("PF22", ERROR, smollm2(), hardware(), {"load.input_tokens": 50_000},
+     "50,000 input + 1,024 output = 51,024, max_seq_len 4,096", "limits.max_seq_len: 8192, load.input_tokens: 7168"),
+    ("PF22", ERROR, smollm2(), hardware(), {"load.output_tokens": 9000, "limits.max_seq_len": 8192},
+     "1,024 input + 9,000 output = 10,024, max_seq_len 8,192", "load.input_tokens: 4096, load.output_tokens: 4096"),
     ("PF22", ERROR, llama_8b(), hardware(),
      {"load.input_tokens": 3000, "limits.max_num_tokens": 2048, "scheduler.chunked_prefill": False},
      "3,000 input tokens, max_num_tokens 2,048", "scheduler.chunked_prefill: true"),
@@ -109,23 +149,52 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "max_beam_width 32, 16 were seen to work", "limits.max_beam_width: 16"),
     ("PF23", WARNING, sliding(1024), hardware(), {},
      "window 1,024, max_seq_len 4,096", "kv_cache.enable_block_reuse: false"),
+    ("PF23", WARNING, llama_8b(), hardware(2), {"parallelism.pipeline": 2},
+     "pipeline 2, chunked_prefill true", "scheduler.chunked_prefill: false"),
+    ("PF23", WARNING, llama_8b(), hardware(2),
+     {"parallelism.pipeline": 2, "load.input_tokens": 2000, "limits.max_num_tokens": 1024},
+     "pipeline 2, chunked_prefill true", "scheduler.chunked_prefill: false, limits.max_num_tokens: 2000"),
     ("PF24", ERROR, llama_8b(), hardware(), {"trtllm_version": "1.0.0", "kv_cache.tokens_per_block": 64},
      "runtime.tokens_per_block is 64, 1.0.0 always uses 32; the key is in 1.1.0",
-     "kv_cache.tokens_per_block: 32, or trtllm_version: main"),
+     "kv_cache.tokens_per_block: 32, or trtllm_version: 1.1.0"),
     ("PF26", ERROR, llama_8b(), hardware(), {"trtllm_version": "main", "toolchain": "mock"},
      "main has llm-api", "toolchain: auto"),
     ("PF26", ERROR, llama_8b(), hardware(), {"trtllm_version": "0.21"},
-     "trtkit runs llm-api, mock", "trtllm_version: 1.2.1, or toolchain: mock to rehearse the engine road"),
-    ("PF27", ERROR, llama_8b(), hardware(), {"kv_cache.tokens_per_block": 48},
-     "tokens_per_block 48", "kv_cache.tokens_per_block: 32"),
+     "trtkit runs llm-api, mock", "trtllm_version: 1.0.0, or toolchain: mock to rehearse the engine road"),
+    ("PF27", ERROR, llama_8b(), hardware(), {"kv_cache.tokens_per_block": 48, "trtllm_version": "main"},
+     "tokens_per_block 48; main refuses it", "kv_cache.tokens_per_block: 32"),
+    ("PF27", WARNING, llama_8b(), hardware(), {"kv_cache.tokens_per_block": 31},
+     "tokens_per_block 31; 1.2.1 is not known to check it", "kv_cache.tokens_per_block: 32"),
     ("PF28", ERROR, qwen3_moe(2), hardware(8), {"parallelism.tensor": 8, "parallelism.expert": 3},
      "8 tensor ranks / 3 expert ranks", "parallelism.expert: 2 (legal with tensor 8: 1, 2, 4, 8)"),
     ("PF20", ERROR, llama_70b(), hardware(2), {"parallelism.pipeline": 4},
      "4 ranks, 2 GPUs", "parallelism.pipeline: 1 and parallelism.tensor: auto; test has 2 GPUs"),
     ("PF28", ERROR, llama_70b(), hardware(2), {"parallelism.expert": 2},
-     "expert 2, 0 experts", "parallelism.expert: 1"),
+     "expert 2, 0 experts", "parallelism.expert: 1 (legal with tensor 1: 1)"),
+    ("PF28", ERROR, qwen3_moe(2).model_copy(update={"layers": (narrow_experts(),)}), hardware(8),
+     {"parallelism.tensor": 8, "parallelism.expert": 3},
+     "8 tensor ranks / 3 expert ranks", "parallelism.expert: 2 (legal with tensor 8: 2, 4, 8)"),
     ("PF29", ERROR, smollm2(), rehearsal(), {},
      "hardware cpu-rehearsal is a cpu", "runtime: reference (real text) or runtime: simulated (paced tokens)"),
+    ("PF29", ERROR, llama_8b(), hardware(), {"toolchain": "mock"},
+     "runtime tensorrt_llm, toolchain mock", "runtime: simulated (paced tokens), or toolchain: llm-api"),
+    ("PF29", ERROR, llama_8b(), hardware(),
+     {"toolchain": "mock", "runtime": "simulated", "trtllm_version": "0.17.0"},
+     "0.17.0 serves engines through the C++ backend; the model is in 0.19.0 and later", "trtllm_version: 0.19.0"),
+    ("PF30", ERROR, llama_8b(), hardware(), {"serve.grpc_port": 8000},
+     "serve.http_port 8000, serve.grpc_port 8000", "serve.grpc_port: 8003"),
+    ("PF30", ERROR, llama_8b(), hardware(), {"serve.http_port": 65535, "serve.metrics_port": 65535},
+     "serve.http_port 65535, serve.metrics_port 65535", "serve.metrics_port: 8000"),
+    ("PF31", ERROR, llama_8b(), load_hardware("h200x1"), {"gpu_memory": "200 GiB"},
+     "gpu_memory 200.00 GiB, 140.40 GiB on the GPU", "gpu_memory: 150754820096"),
+    ("PF32", WARNING, llama_8b(), hardware(),
+     {"quantization.weights": "fp8", "quantization.exclude": ("lm_head", "model.layer.5.*")},
+     "no module is named by model.layer.5.*",
+     "quantization.exclude: [lm_head]; modules have names like model.layers.0.self_attn.q_proj"),
+    ("PF32", WARNING, llama_8b(), hardware(), {"quantization.weights": "fp8", "quantization.exclude": ("*",)},
+     "exclude *; 0 modules in fp8", "quantization.weights: bf16, or fewer patterns in quantization.exclude"),
+    ("PF33", WARNING, llama_8b(), hardware(), {"quantization.weights": "fp8", "calibration.text": "none.txt"},
+     "calibration.text is none.txt", "put the text there, or leave calibration.text out for the bundled one"),
 ]  # fmt: skip
 
 
@@ -178,7 +247,18 @@ def yaml_value(text: str) -> object:
             rehearsal(),
             {"runtime": "reference", "quantization.weights": "fp8", "quantization.kv_cache": "fp8"},
         ),
-        (llama_8b(), hardware(), {"toolchain": "mock"}),
+        (stretched("yarn", 4.0), hardware(8, 141), {"limits.max_seq_len": 131_072}),
+        (
+            with_facts(llama_8b(), rope=Rope(theta=5e5, kind="llama3", factor=8.0)),
+            hardware(8),
+            {"limits.max_seq_len": 131_072},
+        ),
+        (maverick(), hardware(8, 192), {"quantization.weights": "fp8", "quantization.kv_cache": "fp8"}),
+        (llama_8b(), hardware(2), {"parallelism.pipeline": 2, "scheduler.chunked_prefill": False}),
+        (llama_8b(), load_hardware("h200x1"), {"gpu_memory": "140 GiB"}),
+        (smollm2(), load_hardware("cpu-rehearsal"), {"runtime": "simulated", "gpu_memory": "1 TiB"}),
+        (llama_8b(), hardware(), {"calibration.text": "none.txt"}),
+        (sliding(1024), hardware(), {"limits.max_seq_len": 4096, "kv_cache.enable_block_reuse": False}),
         (llama_8b(), hardware(capability=120), {"quantization.weights": "fp8", "quantization.kv_cache": "fp8"}),
         (sliding(4096), hardware(), {}),
         (llama_8b(), hardware(), {"trtllm_version": "1.0.0"}),
@@ -191,9 +271,9 @@ def test_a_sound_profile_has_no_finding(model: ModelSpec, machine: Hardware, cha
 
 def test_errors_come_first() -> None:
     """What stops a verb is shown before what only warns."""
-    changes = {"parallelism.tensor": 16, "kv_cache.tokens_per_block": 48, "limits.max_beam_width": 32}
+    changes = {"parallelism.tensor": 16, "load.min_concurrency": 64, "limits.max_beam_width": 32}
     severities = [finding.severity for finding in findings(llama_8b(), hardware(16), changes)]
-    assert [Severity.ERROR, Severity.WARNING, Severity.WARNING] == severities
+    assert [Severity.ERROR, Severity.WARNING, Severity.INFO] == severities
 
 
 def test_every_rule_has_a_case_above_and_an_id_of_its_own() -> None:
@@ -215,8 +295,52 @@ def test_a_rehearsal_has_no_gpu_gate() -> None:
     assert () == findings(smollm2(), rehearsal(), changes)
 
 
-def test_405b_over_32_ranks_is_a_warning_only() -> None:
-    """The shipped use of copied KV heads can be run."""
+def test_405b_over_32_ranks_as_asked_is_no_warning() -> None:
+    """Who asks for copied KV heads on every GPU is told what fewer ranks would do, and not to idle 24 of 32 GPUs."""
     changes = {"quantization.weights": "fp8", "quantization.kv_cache": "fp8", "parallelism.tensor": 32}
     found = findings(llama_405b(), hardware(2, 95, nodes=16, nvlink=32), changes)
-    assert [("PF2", Severity.WARNING)] == [(finding.rule, finding.severity) for finding in found]
+    assert [("PF2", Severity.INFO)] == [(finding.rule, finding.severity) for finding in found]
+
+
+def test_what_is_known_of_windows_and_block_reuse_ends_with_1_3_0rc11() -> None:
+    """1.0 and 1.1 mark the two as unfinished, 1.2 to rc11 failed, and later releases are not accused of it."""
+    said = {
+        version: [finding.message for finding in findings(sliding(1024), hardware(), {"trtllm_version": version})
+                  if finding.rule == "PF23"]
+        for version in ("1.0.0", "1.1.0", "1.2.1", "1.3.0rc11", "1.3.0rc12", "1.3.0rc20", "main")
+    }  # fmt: skip
+    assert ["1.0.0", "1.1.0", "1.2.1", "1.3.0rc11"] == [version for version, messages in said.items() if messages]
+    assert ["Block reuse and sliding windows together have failed under load in release 1.2.1."] == said["1.2.1"]
+    assert "marked as work in progress" in said["1.0.0"][0]
+
+
+def test_a_network_between_nodes_is_not_spoken_of_where_ranks_are_lacking() -> None:
+    """Sixteen ranks on one node of eight GPUs are too many, and there is no other node to be slow with."""
+    found = findings(llama_70b(), hardware(8), {"parallelism.tensor": 16})
+    assert ["test has fewer GPUs than the split has ranks."] == [f.message for f in found if f.rule == "PF20"]
+
+
+@pytest.mark.parametrize(
+    ("size", "nearest"), [(1, 2), (3, 2), (31, 32), (33, 32), (47, 32), (48, 32), (49, 64), (63, 64)]
+)
+def test_the_nearest_block_size_is_the_nearest(size: int, nearest: int) -> None:
+    """31 is told 32 and not 16; of two equally near ones the smaller is named."""
+    assert nearest == nearest_power_of_two(size)
+
+
+def test_a_split_that_only_stands_in_is_not_judged_by_its_memory() -> None:
+    """70B fits no single GPU, but tensor 1 is there only because expert ranks leave no legal count."""
+    made = settle(llama_70b(), profile({"parallelism.expert": 2}), hardware(8))
+    assert ["PF28"] == [finding.rule for finding in made.findings]
+    assert not made.memory.fits
+    reason = "no tensor rank count is legal with pipeline 1 and expert 2 on 8 GPUs; 1 stands in"
+    assert reason == made.parallelism.tensor.reason
+
+
+def test_patterns_for_parts_that_are_passed_through_name_something() -> None:
+    """Llama 4's vision tower is not of the text model, and excluding it is no mistake; nor is a head that is tied."""
+    patterns = ("*lm_head", "*router", "vision_model*", "multi_modal_projector*")
+    assert () == idle_patterns(maverick(), patterns)
+    assert ("vision_model*",) == idle_patterns(llama_8b(), ("vision_model*",))
+    assert () == idle_patterns(smollm2(), ("lm_head", "model.layers.29.*"))
+    assert ("model.layers.30.*",) == idle_patterns(smollm2(), ("model.layers.30.*",))

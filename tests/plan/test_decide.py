@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 
 from tests.support.specs import hardware, llama_8b, llama_70b, llama_405b, profile, qwen3_moe, rehearsal, smollm2
 from trtllm_kit.build.llm_api import llm_api_document
+from trtllm_kit.checkpoint.plan_file import plan_text
 from trtllm_kit.errors import KitError, PlanRefused, UsageError
 from trtllm_kit.plan.decide import make_plan, require_ok
-from trtllm_kit.plan.plan import Plan, conversion_digest
+from trtllm_kit.plan.plan import Plan, conversion_digest, conversion_sections
 from trtllm_kit.spec.hf_config import read_model_spec
 from trtllm_kit.spec.load import load_hardware
 from trtllm_kit.spec.model import ModelSpec
@@ -47,7 +49,12 @@ def test_every_decision_has_a_reason() -> None:
 
 @pytest.mark.parametrize(
     ("asked", "decided", "source"),
-    [("1.2.1", "1.2.1", "profile"), ("1.2", "1.2.1", "upstream"), ("main", "main", "profile")],
+    [
+        ("1.2.1", "1.2.1", "profile"),
+        ("1.2", "1.2.1", "upstream"),
+        ("v1.2.1", "1.2.1", "upstream"),
+        ("main", "main", "profile"),
+    ],
 )
 def test_a_series_is_settled_to_a_release(asked: str, decided: str, source: str) -> None:
     """The plan names one release and who chose it."""
@@ -85,6 +92,15 @@ def test_auto_skips_rank_counts_that_do_not_divide_the_heads() -> None:
     assert 3 == tiny.value
 
 
+def test_auto_takes_ranks_that_hold_the_longest_sequence_too() -> None:
+    """What PF18 refuses is not chosen: one rank holds five asked sequences of 8B and none of 131,072 tokens."""
+    made = make_plan(llama_8b(), profile({"limits.max_seq_len": 131_072}), hardware(4, 24))
+    assert 2 == made.parallelism.tensor.value
+    wanted = "of 1 asked sequences tensor 1 holds 17 but none longer than 35,136 tokens, tensor 2 holds"
+    assert wanted in made.parallelism.tensor.reason
+    require_ok(made)
+
+
 def test_auto_takes_all_it_may_when_nothing_fits() -> None:
     """The plan is then an error with the largest legal split, not a crash."""
     made = make_plan(llama_405b(), profile(), hardware(2))
@@ -95,12 +111,12 @@ def test_auto_takes_all_it_may_when_nothing_fits() -> None:
 
 def test_a_plan_that_cannot_run_is_refused_with_its_first_error_and_the_count_of_others() -> None:
     """Three lines: the rule, the numbers, the setting that works."""
-    made = plan_of({"kv_cache.tokens_per_block": 48, "load.min_concurrency": 64, "limits.max_seq_len": 200_000})
+    made = plan_of({"serve.grpc_port": 8000, "load.min_concurrency": 64, "limits.max_seq_len": 200_000})
     with pytest.raises(PlanRefused) as caught:
         require_ok(made)
     assert "PF11" in caught.value.what
     assert "(and 2 more errors: trtkit plan lists them)" in caught.value.what
-    assert "max_seq_len 200,000, the model's positions 131,072" == caught.value.why
+    assert "max_seq_len 200,000, the model's positions 131,072 (max_position_embeddings)" == caught.value.why
     assert "limits.max_seq_len: 131072" == caught.value.hint
 
 
@@ -115,6 +131,31 @@ def test_a_plan_survives_json() -> None:
     again = Plan.model_validate_json(made.model_dump_json())
     assert made == again
     assert made.digest == again.digest
+
+
+def test_equal_plans_have_one_text_whatever_the_order_of_their_mappings() -> None:
+    """Two ways to write the same environment are one plan, and so one engine."""
+    one, other = (make_plan(llama_8b(), profile({"environment": env}), hardware()) for env in (
+        {"A": "1", "B": "2"}, {"B": "2", "A": "1"}))  # fmt: skip
+    assert one.digest == other.digest
+    assert plan_text(one) == plan_text(other)
+    assert one == Plan.model_validate_json(plan_text(one))
+
+
+def with_text(sha256: str | None, path: str = "mine.txt") -> Plan:
+    """Plan an FP8 8B whose calibration text has that hash."""
+    loaded = profile({"quantization.weights": "fp8", "calibration.text": path})
+    return make_plan(llama_8b(), replace(loaded, calibration_sha256=sha256), hardware())
+
+
+def test_a_calibration_text_counts_by_its_content_and_not_by_its_place() -> None:
+    """A text that was moved is no drift; one that was edited, or cannot be read any more, is."""
+    made = with_text("a" * 64)
+    assert conversion_digest(made) == conversion_digest(with_text("a" * 64, "elsewhere/mine.txt"))
+    assert conversion_digest(made) != conversion_digest(with_text("b" * 64))
+    assert conversion_digest(made) != conversion_digest(with_text(None))
+    assert "sha256 aaaaaaaaaaaaaaaa" == conversion_sections(made)["calibration"]["text"]
+    assert "elsewhere/mine.txt" == with_text("a" * 64, "elsewhere/mine.txt").calibration.text
 
 
 def test_the_same_question_gives_the_same_digest() -> None:
@@ -178,7 +219,7 @@ def best_seconds(changes: dict[str, Any]) -> float:
 def test_plans_are_made_quickly() -> None:
     """A plan of 405B takes well under 100 ms, and one with remedies well under a second."""
     assert best_seconds(LONG) < 0.1
-    assert best_seconds(LONG | {"load.min_concurrency": 32}) < 1.0
+    assert best_seconds(LONG | {"load.min_concurrency": 32}) < 0.5
 
 
 def test_every_recorded_model_can_be_planned_and_configured(shared: Path) -> None:
@@ -188,7 +229,7 @@ def test_every_recorded_model_can_be_planned_and_configured(shared: Path) -> Non
     for model in models:
         for machine in ("dgx-b200", "h200x1"):
             made = make_plan(model, profile({"load.min_concurrency": 32}), load_hardware(machine))
-            assert made.memory.fits or "PF18" in {finding.rule for finding in made.findings}
+            assert made.memory.fits != ("PF18" in {finding.rule for finding in made.findings})
             assert () == unknown_llm_api_keys("1.2.1", llm_api_document(made))
 
 

@@ -71,6 +71,12 @@ def test_tensor_ranks_add_communication_buffers_and_share_kv_heads() -> None:
     assert 65_536 == plan.kv_bytes_per_token
 
 
+def test_pipeline_stages_hand_over_through_nccl_too() -> None:
+    """Communication buffers are those of all ranks: two stages of one rank have what two tensor ranks have."""
+    assert 358_612_992 == terms(memory_plan(sizing(llama_8b(), split=Split(1, 2))))["communication buffers"]
+    assert 411_041_792 == terms(memory_plan(sizing(llama_8b(), split=Split(2, 2))))["communication buffers"]
+
+
 def test_experts_add_a_routing_workspace() -> None:
     """Tokens x hidden x experts x experts per token / 128 x 4 B, divided over expert ranks."""
     alone, shared = (memory_plan(sizing(qwen3_moe(2), split=Split(8, 1, expert))) for expert in (1, 8))
@@ -127,6 +133,45 @@ def test_the_stage_that_holds_the_fewest_sequences_is_shown() -> None:
     """Of three layers in two stages the first has two."""
     plan = memory_plan(sizing(llama(3, 4096, 32, 8, 14336), split=Split(1, 2)))
     assert 2 * 2 * 8 * 128 * 2 == plan.kv_bytes_per_token
+
+
+def two_stages(first: Attention, last: Attention) -> ModelSpec:
+    """Make four layers whose first half has another attention than the second."""
+    layers = [Layer(attention=attention, feed_forward=Dense(intermediate=64)) for attention in (first, last)]
+    return llama(4, 64, 8, 8, 64).model_copy(update={"layers": (*layers[:1] * 2, *layers[1:] * 2)})
+
+
+def test_the_binding_stage_need_not_be_the_first() -> None:
+    """A first stage of windows of 64 tokens has room; the second keeps all 2,048 tokens of a sequence."""
+    window = Attention(kind="sliding", heads=8, kv_heads=8, head_dim=8, window=64)
+    full = Attention(kind="full", heads=8, kv_heads=8, head_dim=8)
+    plan = memory_plan(sizing(two_stages(window, full), split=Split(1, 2)))
+    assert 2 * 2048 * 2 * 64 * 2 == plan.kv_bytes_per_sequence
+    assert 2 * 4096 * 2 * 64 * 2 == plan.kv_bytes_longest
+
+
+def test_a_stage_that_cannot_hold_the_longest_sequence_binds_before_one_with_fewer_sequences() -> None:
+    """In 40 MiB the first stage holds forty asked sequences and no long one; the second holds five, of any length."""
+    narrow = Attention(kind="full", heads=8, kv_heads=1, head_dim=64)
+    wide = Attention(kind="sliding", heads=8, kv_heads=8, head_dim=64, window=4096)
+    roomy = sizing(two_stages(narrow, wide), split=Split(1, 2), limits=Limits(max_seq_len=131_072))
+    taken = sum(terms(memory_plan(roomy)).values())
+    plan = memory_plan(replace(roomy, hardware=hardware(2, taken / GIB + 45 / 1024)))
+    assert 131_072 * 2 * 2 * 64 * 2 == plan.kv_bytes_longest > plan.kv_budget_bytes
+    assert 2048 * 2 * 2 * 64 * 2 == plan.kv_bytes_per_sequence
+    assert (True, False, False) == (plan.holds_asked, plan.holds_longest, plan.fits)
+
+
+@pytest.mark.parametrize("tokens", [4096, 20_000, 131_072])
+def test_the_longest_sequence_is_the_longest_that_fits(tokens: int) -> None:
+    """It is in whole blocks, fits, one block more does not, and it never exceeds max_seq_len."""
+    small = sizing(llama_8b(), hardware=hardware(1, 24), limits=Limits(max_seq_len=tokens))
+    plan = memory_plan(small)
+    longest = plan.longest_sequence
+    assert min(tokens, 35_136) == longest
+    assert kv_bytes_per_sequence(llama_8b().layers, small, longest) <= plan.kv_budget_bytes
+    assert (tokens <= 35_136) == plan.holds_longest == plan.fits
+    assert longest == tokens or kv_bytes_per_sequence(llama_8b().layers, small, longest + 32) > plan.kv_budget_bytes
 
 
 def test_the_reference_runtime_keeps_everything_as_float32() -> None:

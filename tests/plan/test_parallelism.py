@@ -35,7 +35,7 @@ def test_a_split_that_runs_has_no_obstacle() -> None:
     [
         (smollm2(), Split(2), ["PF1", "PF2"]),
         (llama(2, 64, 8, 8, 100), Split(8), ["PF6"]),
-        (llama_70b(), Split(16), ["PF20", "PF20"]),
+        (llama_70b(), Split(16), ["PF20"]),
         (llama_70b(), Split(4, pipeline=4), ["PF20"]),
         (llama(2, 64, 8, 8, 64), Split(1, pipeline=3), ["PF20"]),
         (llama_70b(), Split(8, expert=2), ["PF28"]),
@@ -59,6 +59,23 @@ def test_an_nvlink_domain_over_nodes_is_as_good_as_a_node() -> None:
     machine = hardware(2, nodes=16, nvlink=32)
     assert 32 == fast_reach(machine)
     assert () == obstacles(llama_405b(), Split(32), machine)
+
+
+def test_a_node_without_nvlink_is_still_one_node() -> None:
+    """Eight GPUs on PCIe reach each other without the network; sixteen over two nodes do not."""
+    machine = hardware(8, nodes=2, nvlink=1)
+    assert 8 == fast_reach(machine)
+    assert () == obstacles(llama_70b(), Split(8), machine)
+    assert [False] == [obstacle.hard for obstacle in obstacles(llama_70b(), Split(16), machine)]
+
+
+def test_a_shared_expert_is_split_over_all_tensor_ranks() -> None:
+    """Expert ranks keep routed experts whole, and the shared one still lies over every tensor rank."""
+    layer = maverick().layers[1]
+    odd = layer.feed_forward.model_copy(update={"shared_intermediate": 8196})
+    model = maverick().model_copy(update={"layers": (layer.model_copy(update={"feed_forward": odd}),)})
+    found = obstacles(model, Split(8, 1, 8), hardware(8))
+    assert ["8196 / 8 ranks is not whole"] == [obstacle.compared for obstacle in found]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from tests.support.specs import hardware, llama_8b, llama_70b, llama_405b, profile, qwen3_moe
 from trtllm_kit.findings import errors
 from trtllm_kit.plan.decide import make_plan
-from trtllm_kit.plan.remedies import KNOBS, nearest_fits, with_changes
+from trtllm_kit.plan.remedies import KNOBS, Attempt, nearest_fits, with_changes
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.model import ModelSpec
@@ -24,7 +24,7 @@ MANY = {"load.min_concurrency": 64, "limits.max_batch_size": 64}
         (llama_8b(), hardware(8, 30), MANY | {"parallelism.tensor": 1}, "parallelism.tensor: 2"),
         (llama_70b(), hardware(1, 141), MANY, "quantization.weights: fp8"),
         (llama_8b(), hardware(1, 24), {"limits.max_num_tokens": 65536}, "limits.max_num_tokens: 32768"),
-        (llama_8b(), hardware(1, 24), {"limits.max_seq_len": 40000}, "limits.max_seq_len: 2048"),
+        (llama_8b(), hardware(1, 24), {"limits.max_seq_len": 40000}, "limits.max_seq_len: 35136"),
     ],
 )
 def test_the_nearest_change_comes_first(
@@ -77,7 +77,7 @@ def test_what_nothing_mends_has_no_remedy_and_says_what_it_takes() -> None:
     """405B on one GPU: the finding tells how much memory the weights alone need."""
     made = make_plan(llama_405b(), profile(), hardware(1, 141))
     assert () == nearest_fits(llama_405b(), profile(), hardware(1, 141))
-    assert "the weights alone take 377.98 GiB in fp8" in made.findings[0].suggestion
+    assert "the weights alone take 381.90 GiB in fp8" in made.findings[0].suggestion
 
 
 def test_the_finding_lists_the_remedies() -> None:
@@ -112,6 +112,30 @@ def test_changed_keys_count_as_set_by_the_profile() -> None:
     assert "profile" == changed.source("parallelism.tensor")
     assert "default" == loaded.source("parallelism.tensor")
     assert "profile" == settle(llama_8b(), changed, hardware(2)).parallelism.tensor.source
+
+
+def test_steps_are_never_made_smaller_than_a_full_batch() -> None:
+    """Halving stops where every request still gets its token in one step, which 3,000 requests reach at 4,096."""
+    loaded = profile({"limits.max_batch_size": 3000, "limits.max_num_tokens": 16384})
+    attempt = Attempt(llama_8b(), loaded, hardware(), settle(llama_8b(), loaded, hardware()))
+    offered = [value["limits.max_num_tokens"] for knob in KNOBS for value in knob.values(attempt) if
+               "limits.max_num_tokens" in value]  # fmt: skip
+    assert [8192, 4096] == offered
+
+
+def test_fractions_stop_where_start_up_needs_the_rest() -> None:
+    """More than 0.95 is not offered: allocations after start-up have failed there."""
+    attempt = Attempt(llama_8b(), profile(), hardware(), settle(llama_8b(), profile(), hardware()))
+    offered = [value["kv_cache.free_gpu_memory_fraction"] for value in KNOBS[0].values(attempt)]
+    assert [0.91, 0.92, 0.93, 0.94, 0.95] == offered
+
+
+def test_the_longest_sequence_that_fits_is_offered_and_not_the_asked_one() -> None:
+    """Of 40,000 tokens 35,136 fit on 24 GiB; nobody is told 2,048, the length of the asked request."""
+    changes = {"limits.max_seq_len": 40_000}
+    remedies = nearest_fits(llama_8b(), profile(changes), hardware(1, 24))
+    assert [35_136] == [r.changes["limits.max_seq_len"] for r in remedies if "limits.max_seq_len" in r.changes]
+    assert not [r.change for r in remedies if "load.min_concurrency" in r.changes]
 
 
 def test_every_knob_says_what_it_costs() -> None:

@@ -59,6 +59,31 @@ def test_stages_hold_the_ends_of_the_model() -> None:
     assert [layers + 64000, layers + 64000 + 64] == [stage.parameters for stage in tied]
 
 
+def test_a_middle_stage_holds_layers_alone() -> None:
+    """Of three stages only the ends hold the vocabulary, also when head and embedding are tied."""
+    layer = 4 * 64 * 64 + 3 * 64 * 64 + 2 * 64
+    for tied in (False, True):
+        stages_of_three = held(llama(3, 64, 4, 4, 64, vocab=1000, tied_embeddings=tied), Split(pipeline=3))
+        assert [layer + 64_000, layer, layer + 64_064] == [stage.parameters for stage in stages_of_three]
+
+
+@pytest.mark.parametrize(("expert", "experts_held"), [(1, 128), (2, 64), (8, 16)])
+def test_a_rank_holds_the_scales_of_its_own_experts(expert: int, experts_held: int) -> None:
+    """Two scales for each of four attention matrices, and for three matrices of every expert on the rank."""
+    whole = held(qwen3_moe(1), Split(8, 1, expert), Formats("fp8", "bf16"))[0]
+    assert 2 * (4 + 3 * experts_held) == whole.scales
+
+
+@pytest.mark.parametrize(
+    ("pattern", "layers"), [("model.layers.?.*", 10), ("model.layers.[12]?.*", 20), ("model.layers.*", 32)]
+)
+def test_a_pattern_keeps_the_layers_it_names_and_no_others(pattern: str, layers: int) -> None:
+    """A question mark or a bracket tells layers apart as a digit does; a star names them all."""
+    one_layer = 218_103_808
+    formats = Formats("fp8", "bf16", (pattern,))
+    assert (32 - layers) * one_layer == held(llama_8b(), formats=formats)[0].fp8_elements
+
+
 def test_the_vocabulary_is_padded_for_the_ranks() -> None:
     """1,001 words over 4 ranks take 251 rows a rank, twice."""
     whole, quarter = (held(llama(1, 64, 4, 4, 64, vocab=1001), Split(ranks))[0] for ranks in (1, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -240,6 +241,19 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         loaded.profile.serve.start_grace,
     )
     assert f"{file}:3" == loaded.origins["gpu_memory"]
+
+
+def test_the_calibration_text_of_a_profile_is_known_by_its_hash(tmp_path: Path) -> None:
+    """It is the hash of what convert reads; verbs that need no calibration load the profile without the file."""
+    text, file = tmp_path / "text.txt", tmp_path / "mine.yaml"
+    document = "base: cpu-rehearsal-smollm2\nname: mine\ncalibration: {text: %s}\n"
+    file.write_text(document % text)
+    assert load_profile(str(file)).calibration_sha256 is None
+    text.write_bytes(b"one\r\ntwo\n")
+    assert hashlib.sha256(b"one\ntwo\n").hexdigest() == load_profile(str(file)).calibration_sha256
+    text.write_bytes(b"\xff")
+    assert load_profile(str(file)).calibration_sha256 is None
+    assert load_profile("cpu-rehearsal-smollm2").calibration_sha256 is None
 
 
 def test_a_file_without_suffix_in_the_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from trtllm_kit.upstream.llm_api import (
     llm_api_keys,
     releases_with_key,
     unknown_llm_api_keys,
+    value_without_key,
 )
 
 RECORDED = {"1.0.0": "1.0.0", "1.1.0": "1.1.0", "1.2.1": "1.2.1", "main": "main"}
@@ -109,6 +110,24 @@ def test_the_limits_stand_in_build_config_in_1_0_only() -> None:
     """On 1.0 a build_config overwrites top-level limits, so they are written there."""
     assert "build_config" == limits_section("1.0.0")
     assert ["", "", "", ""] == [limits_section(name) for name in ("1.1.0", "1.2.1", "1.3.0rc14", "main")]
+
+
+@pytest.mark.parametrize(
+    ("version", "refuses", "certainty"),
+    [("1.1.0", False, "read"), ("1.2.1", False, "read"), ("1.3.0rc20", False, "near"), ("main", True, "read")],
+)
+def test_block_sizes_are_checked_by_main_only(version: str, refuses: bool, certainty: str) -> None:
+    """1.1.0 and 1.2.1 take any number of tokens a block; main's validator wants a power of two."""
+    entry = llm_api_key(version, "kv_cache_config.tokens_per_block")
+    assert entry is not None
+    assert (refuses, certainty) == (entry.power_of_two, entry.certainty)
+
+
+def test_what_a_release_does_without_a_key_is_known_for_its_range_only() -> None:
+    """1.0 has 32 tokens a block and no key; releases with the key, and other keys, have no such value."""
+    values = [value_without_key(version, "kv_cache_config.tokens_per_block") for version in ("1.0.0", "1.0.2", "1.1.0")]
+    assert [32, 32, None] == values
+    assert value_without_key("1.0.0", "return_perf_metrics") is None
 
 
 def test_releases_that_take_a_key_are_listed_oldest_first() -> None:

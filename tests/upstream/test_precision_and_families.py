@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trtllm_kit.upstream.families import family_support
+from trtllm_kit.upstream import known_releases
+from trtllm_kit.upstream.families import World, family_support
 from trtllm_kit.upstream.memory import activation_coefficient, buffer_bytes, holds_window_only, kv_reserved_share
 from trtllm_kit.upstream.precision import Part, formats_for, precision
 
 RECORDED_COLUMNS: dict[tuple[Part, str], str] = {("weights", "fp8"): "FP8", ("kv_cache", "fp8"): "FP8_KV"}
+PARTS: tuple[Part, ...] = ("weights", "kv_cache")
 RECORDED_ROWS = {"sm120": (120,), "sm100_103": (100, 103), "sm90": (90,), "sm89": (89,), "sm80_86": (80, 86)}
 
 
@@ -32,6 +34,50 @@ def test_an_ampere_gpu_takes_an_fp8_cache_and_no_fp8_weights() -> None:
     """The two parts have gates of their own."""
     assert ("bf16",) == formats_for("weights", 80, "1.2.1")
     assert ("bf16", "fp8") == formats_for("kv_cache", 80, "1.2.1")
+
+
+@pytest.mark.parametrize("part", ["weights", "kv_cache"])
+def test_blackwell_comes_with_0_17(part: Part) -> None:
+    """B200 is served from 0.17.0 on, B300 and GB10 from releases whose matrix, or its neighbour, has them."""
+    for version, gpus in (("0.16.0", set()), ("0.17.0", {100, 120}), ("1.2.1", {100, 103, 120, 121})):
+        found = precision(part, "bf16", version)
+        assert found is not None
+        assert gpus == {capability for capability in found.capabilities if capability >= 100}
+    fp8 = precision(part, "fp8", "0.16.0")
+    assert fp8 is not None
+    assert max(fp8.capabilities) == 90
+
+
+@pytest.mark.parametrize("version", [*known_releases()])
+def test_only_the_two_releases_whose_matrix_was_read_are_certain(version: str) -> None:
+    """1.1.0 and 1.2.1 have the matrix, with no BF16 column: every other cell is taken from a neighbour."""
+    certain = {
+        (part, number_format)
+        for part in PARTS
+        for number_format in ("bf16", "fp8")
+        if (row := precision(part, number_format, version)) is not None and row.certainty == "read"
+    }
+    assert certain == ({("weights", "fp8"), ("kv_cache", "fp8")} if version in ("1.1.0", "1.2.1") else set())
+
+
+@pytest.mark.parametrize(
+    ("world", "version", "certainty"),
+    [
+        ("llm-api", "1.0.0", "read"),
+        ("llm-api", "1.1.0", "near"),
+        ("llm-api", "1.2.0", "near"),
+        ("llm-api", "1.2.1", "read"),
+        ("llm-api", "1.3.0rc20", "near"),
+        ("trtllm-build", "0.16.0", "read"),
+        ("trtllm-build", "0.17.0", "near"),
+        ("trtllm-build", "1.2.1", "near"),
+    ],
+)
+def test_a_list_is_certain_for_the_releases_it_was_read_in(world: World, version: str, certainty: str) -> None:
+    """The lists of 1.0.0, 1.2.1 and main were read, and those of the engines from 0.12 to 0.16."""
+    found = family_support("LlamaForCausalLM", world, version)
+    assert found is not None
+    assert certainty == found.certainty
 
 
 def test_a_format_nobody_has_is_not_found() -> None:

@@ -10,6 +10,7 @@ from trtllm_kit.build.step import PYTHON, Link, Run, Step, WriteFile
 from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
 from trtllm_kit.errors import NoToolchain
 from trtllm_kit.plan.plan import Plan
+from trtllm_kit.upstream import nearest_release, release
 
 LLM_ARGS = "llm_args.yaml"
 ENGINE_CONFIG = "config.json"
@@ -27,10 +28,11 @@ def steps(plan: Plan) -> tuple[Step, ...]:
     """Return everything the plan's toolchain does, in order; raises ``NoToolchain`` when trtkit has no such row."""
     row = TOOLCHAINS.get(plan.toolchain.value)
     if row is None:
+        nearest = nearest_release(plan.release.value, lambda name: "llm-api" in release(name).toolchains)
         raise NoToolchain(
             f"trtkit cannot build with {plan.toolchain.value}",
             why=f"release {plan.release.value} needs it, and trtkit has {', '.join(TOOLCHAINS)}",
-            hint="set trtllm_version: 1.2.1, or toolchain: mock to rehearse the engine road",
+            hint=f"set trtllm_version: {nearest}, or toolchain: mock to rehearse the engine road",
         )
     return (WriteFile(path=PLAN_FILE, text=plan_text(plan)), Link(path=CHECKPOINT, to="checkpoint"), *row.steps(plan))
 

@@ -61,12 +61,17 @@ def calibrate(
         run_layers(opened, pieces, progress, "calibrating", observe)
     amax, idle = _by_scale(scales, largest)
     return Calibrated(
-        text_sha256=hashlib.sha256(text.encode()).hexdigest(),
+        text_sha256=sha256_of(text),
         samples=len(pieces),
         tokens=sum(len(piece) for piece in pieces),
         experts_without_tokens=idle,
         amax=amax,
     )
+
+
+def sha256_of(text: str) -> str:
+    """Hash a calibration text, as the plan and the checkpoint's manifest name it."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_text(path: str | None) -> str:

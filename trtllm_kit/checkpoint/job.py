@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trtllm_kit.checkpoint.calibrate import read_text
+from trtllm_kit.checkpoint.calibrate import read_text, sha256_of
 from trtllm_kit.checkpoint.check import Extras, check_source
 from trtllm_kit.checkpoint.config_files import small_files
 from trtllm_kit.checkpoint.evaluate import WINDOW, held_text
@@ -88,6 +88,13 @@ def _texts(source: Path, plan: Plan) -> Texts | None:
     RotaryTable(plan.model)  # refuses a rope kind that cannot be run
     tokenizer = load_tokenizer(source)
     text = read_text(asked.text)
+    found = sha256_of(text)
+    if asked.text_sha256 not in (None, found):
+        raise PlanDrift(
+            f"calibration text {asked.text} is not the one the plan was made with",
+            why=f"its SHA-256 begins with {found[:12]}, the plan's with {(asked.text_sha256 or '')[:12]}",
+            hint="plan again with trtkit plan, or put the text back",
+        )
     pieces = windows(tokenizer, text, asked.samples, min(asked.tokens_per_sample, plan.model.max_position))
     if not pieces:
         raise CalibrationError(

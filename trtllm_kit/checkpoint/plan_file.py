@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,8 +14,8 @@ PLAN_FILE = "trtkit-plan.json"
 
 
 def plan_text(plan: Plan) -> str:
-    """Return what the file holds."""
-    return plan.model_dump_json(indent=1) + "\n"
+    """Return what the file holds: one text for equal plans, in whatever order their mappings were written."""
+    return json.dumps(plan.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def read_stored_plan(folder: Path) -> Plan:

@@ -12,6 +12,8 @@ An interrupt (Ctrl-C) gives 130 and SIGTERM 143, as shells do.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import sys
@@ -23,8 +25,8 @@ import typer
 
 from trtllm_kit import __version__
 from trtllm_kit.cli import build, check_health, convert, deploy, plan, profiles, quickstart, stop
-from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, error_document, hoist_global_flags, paint
-from trtllm_kit.errors import InternalError, KitError, UsageError, storage_error
+from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, error_document, hoist_global_flags, paint, say
+from trtllm_kit.errors import InternalError, KitError, StorageError, UsageError, storage_error
 
 WATCHDOG_VERB = "check-health"
 UNKNOWN = 3
@@ -94,9 +96,6 @@ def run(arguments: list[str]) -> int:
     watchdog = next((word for word in arguments if word not in GLOBAL_FLAGS), "") == WATCHDOG_VERB
     try:
         return _invoke(arguments)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader of the pipe went away
-        return 0
     except (Exception, KeyboardInterrupt) as error:  # the one boundary that may see anything
         failure = _as_kit_error(error)
         if session.debug and isinstance(error, Exception):
@@ -175,9 +174,11 @@ def _unknown(session: Session, failure: KitError | None, error: BaseException) -
     """End the watchdog's verb: whatever went wrong, one status line on stdout and UNKNOWN."""
     text = failure.what if failure is not None else f"the check was ended by {type(error).__name__}"
     if session.json:
-        session.result({"state": "UNKNOWN"} | (error_document(failure) if failure else {"error": text}), str)
+        line = json.dumps({"state": "UNKNOWN"} | (error_document(failure) if failure else {"error": text}), indent=1)
     else:
-        print(f"TRTKIT UNKNOWN: {' '.join(text.split()).replace('|', '/')}", flush=True)  # noqa: T201
+        line = f"TRTKIT UNKNOWN: {' '.join(text.split()).replace('|', '/')}"
+    with contextlib.suppress(StorageError):  # stdout may be what failed
+        say(line)
     if failure is not None:
         session.log(paint(str(failure), "31", sys.stderr))
     return UNKNOWN

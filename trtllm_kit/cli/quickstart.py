@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from trtllm_kit.cli.convert import run_convert
 from trtllm_kit.cli.deploy import show_deployment, start_server, write_repository
 from trtllm_kit.cli.options import ProfileOption
-from trtllm_kit.cli.session import Session, heading, paint
+from trtllm_kit.cli.session import Session, heading, paint, say
 
 if TYPE_CHECKING:
     from trtllm_kit.plan.plan import Plan
@@ -40,7 +39,7 @@ class Collecting(Session):
         if self.json:
             self.steps.append({"command": command})
         else:
-            print(f"\n{heading('$ ' + command)}", flush=True)  # noqa: T201
+            say(f"\n{heading('$ ' + command)}")
 
 
 def quickstart(
@@ -109,7 +108,7 @@ def serve_once(
         line = nagios_line(verdict)
         session.result(as_json(verdict), lambda: line)
     if not session.json:
-        print(f"\n{question[0]}{answer}\n{paint(verdict.state.name, '32')}", flush=True)  # noqa: T201
+        say(f"\n{question[0]}{answer}\n{paint(verdict.state.name, '32')}")
     return answer, line, exit_code(verdict)
 
 
@@ -119,13 +118,13 @@ def ask(session: Collecting, url: str, prompt: str, tokens: int) -> str:
 
     body = f'{{"text_input": "{prompt}", "streaming": true, "sampling_param_max_tokens": {tokens}}}'
     session.step(f"curl -N {url}/v2/models/tensorrt_llm/generate_stream -d '{body}'")
-    shown = sys.stderr if session.json else sys.stdout
     pieces = []
     for piece in stream(url, "tensorrt_llm", prompt, Sampling(max_tokens=tokens)):
         pieces.append(piece.text)
-        shown.write(piece.text)
-        shown.flush()
-    shown.write("\n")
+        if not session.json:
+            say(piece.text, end="")
     if session.json:
         session.steps[-1]["result"] = {"text": "".join(pieces)}
+    else:
+        say("")
     return "".join(pieces)

@@ -7,13 +7,14 @@ boxed and coloured on a terminal and plain columns in a pipe.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trtllm_kit.errors import KitError, ListsProblems
+from trtllm_kit.errors import KitError, ListsProblems, storage_error
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.progress import Progress
 
@@ -41,11 +42,7 @@ class Session:
 
     def result(self, document: dict[str, Any], text: Callable[[], str]) -> None:
         """Print a result: the document as JSON, or the text made from the same object."""
-        if self.json:
-            print(json.dumps(document, indent=1, ensure_ascii=False))  # noqa: T201
-        else:
-            print(text())  # noqa: T201
-        sys.stdout.flush()
+        say(json.dumps(document, indent=1, ensure_ascii=False) if self.json else text())
 
     def log(self, line: str) -> None:
         """Say something about the work on stderr."""
@@ -54,12 +51,29 @@ class Session:
     def fail(self, error: KitError) -> None:
         """Show an error on stderr, and on stdout as JSON when that was asked for."""
         if self.json:
-            print(json.dumps(error_document(error), indent=1, ensure_ascii=False))  # noqa: T201
+            say(json.dumps(error_document(error), indent=1, ensure_ascii=False))
         self.log(paint(str(error), "31", sys.stderr))
 
     def progress(self) -> Progress:
         """Return what shows the advance of long work on stderr."""
         return StderrProgress()
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Write to stdout at once. A reader that went away ends no verb, and changes no exit code.
+
+    Raises ``StorageError`` when the output cannot be written, as on a full disk.
+    """
+    if sys.stdout is None:  # closed by whoever started us
+        return
+    try:
+        sys.stdout.write(text.encode(errors="backslashreplace").decode() + end)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise storage_error(error, "writing the result to stdout") from None
 
 
 def error_document(error: KitError) -> dict[str, Any]:

@@ -6,6 +6,7 @@ token when tensor ranks share the layer. ``docs/explanation/communication.md`` w
 
 from __future__ import annotations
 
+from trtllm_kit.plan.parallelism import Split, stages
 from trtllm_kit.plan.plan import CommunicationPlan
 from trtllm_kit.spec.model import ModelSpec
 
@@ -14,12 +15,17 @@ ACTIVATION_BYTES = 2
 REDUCES_A_LAYER = 2
 
 
-def communication_plan(model: ModelSpec, tensor: int, tokens: int) -> CommunicationPlan:
-    """Count the collectives of a prompt of ``tokens`` over ``tensor`` ranks; the output head's gather is left out."""
-    count = all_reduces(model, tensor)
-    payload = count * tokens * model.hidden * ACTIVATION_BYTES
+def communication_plan(model: ModelSpec, split: Split, tokens: int) -> CommunicationPlan:
+    """Count the collectives of a prompt of ``tokens``; the output head's gather and the stages' hand-over are left out.
+
+    The payload is that of all layers; a GPU sends only for the layers of its own pipeline stage.
+    """
+    one_layer = REDUCES_A_LAYER * tokens * model.hidden * ACTIVATION_BYTES if split.tensor > 1 else 0
+    longest = max(len(stage) for stage in stages(model, split.pipeline))
     return CommunicationPlan(
-        all_reduces=count, payload_bytes=payload, sent_bytes_per_gpu=ring_bytes_sent(payload, tensor)
+        all_reduces=all_reduces(model, split.tensor),
+        payload_bytes=len(model.layers) * one_layer,
+        sent_bytes_per_gpu=ring_bytes_sent(longest * one_layer, split.tensor),
     )
 
 

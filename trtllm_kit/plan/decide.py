@@ -5,14 +5,17 @@ from __future__ import annotations
 from trtllm_kit.errors import PlanRefused
 from trtllm_kit.findings import Finding, errors
 from trtllm_kit.plan.checks.capacity import MEMORY_RULE
+from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.plan import Plan
-from trtllm_kit.plan.quantization import FORMAT_BYTES
 from trtllm_kit.plan.remedies import nearest_to, summary
 from trtllm_kit.plan.settle import settle
+from trtllm_kit.plan.weights import Formats, held_by_stage
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.load import LoadedProfile
-from trtllm_kit.spec.model import ModelSpec, parameters
+from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.profile import KvFormat
 from trtllm_kit.units import format_bytes
+from trtllm_kit.upstream.precision import formats_for
 
 
 def make_plan(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
@@ -49,9 +52,16 @@ def _with_suggestion(finding: Finding, text: str) -> Finding:
 
 
 def _no_remedy(plan: Plan, hardware: Hardware) -> str:
+    """Say what it would take: the weights as the memory table counts them, in the smallest format the GPU takes."""
     had = format_bytes(hardware.gpus * hardware.gpu.memory_bytes.value)
-    least = format_bytes(parameters(plan.model) * FORMAT_BYTES["fp8"])
+    takes_fp8 = "fp8" in formats_for("weights", plan.compute_capability, plan.release.value)
+    formats = Formats("fp8" if takes_fp8 else "bf16", _kv_format(plan), plan.quantization.exclude.value)
+    least = held_by_stage(plan.model, Split(), formats, range(len(plan.model.layers))).bytes
     return (
         f"hardware with more memory than the {had} of {hardware.name}: no one or two changes fit there, "
-        f"and the weights alone take {least} in fp8"
+        f"and the weights alone take {format_bytes(least)} in {formats.weights}"
     )
+
+
+def _kv_format(plan: Plan) -> KvFormat:
+    return "fp8" if plan.quantization.kv_cache.value == "fp8" else "bf16"

@@ -17,8 +17,6 @@ LLM_API_KEYS: dict[str, str] = {
     "runtime.chunked_prefill": "enable_chunked_prefill",
 }
 """Dotted key of a decision to the dotted key of the LLM API's YAML."""
-FIXED_WITHOUT_KEY: dict[str, object] = {"runtime.tokens_per_block": 32}
-"""What a release does that lacks the key of a decision."""
 
 
 def attention_windows(model: ModelSpec, max_seq_len: int) -> tuple[int, ...]:

@@ -18,12 +18,9 @@ from trtllm_kit.plan.plan import MemoryPlan, MemoryTerm
 from trtllm_kit.plan.quantization import FORMAT_BYTES
 from trtllm_kit.plan.weights import Formats, Held, held_by_stage
 from trtllm_kit.spec.hardware import Hardware
-from trtllm_kit.spec.model import Attention, Experts, Layer, ModelSpec, parameters
+from trtllm_kit.spec.model import Attention, Experts, Layer, ModelSpec
 from trtllm_kit.spec.profile import KvCache, Limits, Load, Runtime
 from trtllm_kit.upstream import memory as upstream
-
-ROUTING_BLOCK = 128
-"""Tokens the expert kernels group in their routing workspace."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +38,18 @@ class Sizing:
 
 
 def memory_plan(sizing: Sizing) -> MemoryPlan:
-    """Size every pipeline stage and return the one that holds the fewest sequences."""
+    """Size every pipeline stage and return the binding one: one that does not fit, else the least roomy."""
     plans = [_stage_plan(sizing, stage) for stage in stages(sizing.model, sizing.split.pipeline)]
-    return min(plans, key=lambda plan: (plan.sequences, plan.kv_budget_bytes))
+    return min(plans, key=lambda plan: (plan.fits, plan.sequences, plan.kv_budget_bytes))
 
 
 def kv_bytes_per_token(layers: tuple[Layer, ...], tensor: int, element_bytes: int) -> int:
     """Return the bytes one more token takes on a tensor rank: keys and values of all these layers."""
-    return sum(_layer_kv_bytes(layer.attention, tensor, element_bytes) for layer in layers)
+    return _bytes_per_token(Counter(layer.attention for layer in layers), tensor, element_bytes)
+
+
+def _bytes_per_token(attentions: Counter[Attention], tensor: int, element_bytes: int) -> int:
+    return sum(count * _layer_kv_bytes(kind, tensor, element_bytes) for kind, count in attentions.items())
 
 
 def kv_bytes_per_sequence(layers: tuple[Layer, ...], sizing: Sizing, tokens: int) -> int:
@@ -56,13 +57,31 @@ def kv_bytes_per_sequence(layers: tuple[Layer, ...], sizing: Sizing, tokens: int
 
     A layer with a sliding window holds no more than its window; beams share nothing here.
     """
-    element_bytes = kv_element_bytes(sizing)
-    total = 0
-    for attention, count in Counter(layer.attention for layer in layers).items():
-        held = kept_tokens(attention, tokens)
-        rounded = ceil(held / sizing.kv_cache.tokens_per_block) * sizing.kv_cache.tokens_per_block
-        total += count * rounded * _layer_kv_bytes(attention, sizing.split.tensor, element_bytes)
-    return total
+    return _sequence_bytes(Counter(layer.attention for layer in layers), sizing, tokens)
+
+
+def _sequence_bytes(attentions: Counter[Attention], sizing: Sizing, tokens: int) -> int:
+    element_bytes, block = kv_element_bytes(sizing), sizing.kv_cache.tokens_per_block
+    return sum(
+        count
+        * ceil(kept_tokens(attention, tokens) / block)
+        * block
+        * _layer_kv_bytes(attention, sizing.split.tensor, element_bytes)
+        for attention, count in attentions.items()
+    )
+
+
+def _longest_sequence(attentions: Counter[Attention], sizing: Sizing, budget: int) -> int:
+    """Return the tokens of the longest sequence within the budget, in whole blocks, up to ``max_seq_len``."""
+    most, block = sizing.limits.max_seq_len, sizing.kv_cache.tokens_per_block
+    if _sequence_bytes(attentions, sizing, most) <= budget:
+        return most
+    low, high = 0, most // block
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = _sequence_bytes(attentions, sizing, middle * block) <= budget
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low * block
 
 
 def kept_tokens(attention: Attention, tokens: int) -> int:
@@ -89,19 +108,27 @@ def _stage_plan(sizing: Sizing, stage: range) -> MemoryPlan:
     capacity = floor(sizing.hardware.gpu.memory_bytes.value)
     left = capacity - sum(term.bytes for term in terms)
     budget = _kv_budget(left, sizing.kv_cache.free_gpu_memory_fraction)
-    beams = sizing.limits.max_beam_width
-    per_sequence = kv_bytes_per_sequence(layers, sizing, sequence_tokens(sizing.load, beams))
+    attentions = Counter(layer.attention for layer in layers)
+    tokens = sequence_tokens(sizing.load, sizing.limits.max_beam_width)
+    per_sequence = _sequence_bytes(attentions, sizing, tokens)
     return MemoryPlan(
         capacity_bytes=capacity,
         terms=terms,
         kv_budget_bytes=budget,
-        kv_bytes_per_token=kv_bytes_per_token(layers, sizing.split.tensor, kv_element_bytes(sizing)),
+        kv_bytes_per_token=_bytes_per_token(attentions, sizing.split.tensor, kv_element_bytes(sizing)),
         kv_bytes_per_sequence=per_sequence,
         sequences=max(0, budget // per_sequence),
         min_sequences=sizing.load.min_concurrency,
-        parameters_even_split=round(parameters(sizing.model) / sizing.split.world_size),
+        kv_bytes_longest=_sequence_bytes(attentions, sizing, sizing.limits.max_seq_len),
+        longest_sequence=_longest_sequence(attentions, sizing, budget),
+        parameters_even_split=round(_parameters(sizing.model) / sizing.split.world_size),
         parameters_held=held.parameters,
     )
+
+
+def _parameters(model: ModelSpec) -> int:
+    """Count all parameters, one layer of each kind."""
+    return held_by_stage(model, Split(), Formats(), range(len(model.layers))).parameters
 
 
 def _kv_budget(left: int, fraction: float) -> int:
@@ -128,19 +155,20 @@ def _gpu_weights(held: Held) -> Iterator[MemoryTerm]:
 
 
 def _gpu_terms(sizing: Sizing) -> Iterator[MemoryTerm]:
-    model, limits, ranks = sizing.model, sizing.limits, sizing.split.tensor
-    coefficient = upstream.activation_coefficient(activation_kind(model), ranks)
+    model, limits, ranks = sizing.model, sizing.limits, sizing.split.world_size
+    coefficient = upstream.activation_coefficient(activation_kind(model), sizing.split.tensor)
     yield MemoryTerm(
         name="activations",
         bytes=round(2 * limits.max_num_tokens * model.hidden * coefficient),
         how=f"2 B x {limits.max_num_tokens:,} tokens x {model.hidden:,} hidden x {coefficient:g}",
     )
-    routing = _routing_factor(model) * limits.max_num_tokens * model.hidden // sizing.split.expert // ROUTING_BLOCK * 4
+    block, entry = upstream.routing_block()
+    routing = _routing_factor(model) * limits.max_num_tokens * model.hidden // sizing.split.expert // block * entry
     yield MemoryTerm(name="expert routing", bytes=routing, how=f"{limits.max_num_tokens:,} tokens sorted by expert")
     yield MemoryTerm(
         name="communication buffers",
         bytes=upstream.buffer_bytes("communication", ranks),
-        how=f"NCCL buffers of {ranks} tensor ranks",
+        how=f"NCCL buffers of {ranks} ranks",
     )
     yield _logits_term(sizing)
     yield MemoryTerm(

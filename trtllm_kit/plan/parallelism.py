@@ -84,7 +84,7 @@ def _gpu_obstacles(split: Split, hardware: Hardware) -> Iterator[Obstacle]:
     if split.world_size > hardware.gpus:
         compared = f"{split.tensor} tensor x {split.pipeline} pipeline = {split.world_size} ranks, {hardware.gpus} GPUs"
         yield Obstacle("PF20", f"{hardware.name} has fewer GPUs than the split has ranks.", compared)
-    if split.tensor > fast_reach(hardware):
+    elif split.tensor > fast_reach(hardware):  # so there are several nodes
         message = "Tensor ranks would exchange every layer's result over the network between nodes."
         compared = f"{split.tensor} tensor ranks, {fast_reach(hardware)} GPUs in one node or NVLink domain"
         yield Obstacle("PF20", message, compared, hard=False)

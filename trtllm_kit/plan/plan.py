@@ -100,15 +100,29 @@ class MemoryPlan(_Frozen):
     """Sequences of the asked length that fit at once."""
     min_sequences: int
     """Sequences the profile asks for."""
+    kv_bytes_longest: int
+    """KV cache of one sequence of ``max_seq_len``, in whole blocks."""
+    longest_sequence: int
+    """Tokens of the longest sequence that fits alone, in whole blocks; no more than ``max_seq_len``."""
     parameters_even_split: int
     """All parameters divided by the ranks."""
     parameters_held: int
     """Parameters on the fullest rank, with what is replicated."""
 
     @property
-    def fits(self) -> bool:
+    def holds_asked(self) -> bool:
         """Whether the asked sequences fit."""
         return self.sequences >= self.min_sequences
+
+    @property
+    def holds_longest(self) -> bool:
+        """Whether one sequence of ``max_seq_len`` fits."""
+        return self.kv_bytes_longest <= self.kv_budget_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether everything fits that was promised: the asked sequences, and the longest one."""
+        return self.holds_asked and self.holds_longest
 
 
 class CommunicationPlan(_Frozen):
@@ -119,7 +133,14 @@ class CommunicationPlan(_Frozen):
     payload_bytes: int
     """Bytes reduced, summed over the all-reduces (hidden state of every prompt token)."""
     sent_bytes_per_gpu: int
-    """Bytes each GPU sends with the ring algorithm: payload x 2 (n - 1) / n."""
+    """Bytes a GPU of the longest pipeline stage sends with the ring algorithm: its payload x 2 (n - 1) / n."""
+
+
+class CalibrationPlan(Calibration):
+    """What static activation scales are measured on, and how the text was known when the plan was made."""
+
+    text_sha256: str | None = None
+    """SHA-256 of the operator's text; None for the bundled one, and when there was no such file to read."""
 
 
 class Plan(_Frozen):
@@ -134,7 +155,7 @@ class Plan(_Frozen):
     release: Decided[str]
     toolchain: Decided[str]
     quantization: QuantizationPlan
-    calibration: Calibration
+    calibration: CalibrationPlan
     parallelism: ParallelismPlan
     limits: LimitsPlan
     runtime: RuntimePlan
@@ -162,13 +183,24 @@ def conversion_digest(plan: Plan) -> str:
 def conversion_sections(plan: Plan) -> dict[str, Any]:
     """Return what a checkpoint's bytes depend on: the model, the number formats, and the calibration where one is run.
 
-    Only values count, not who decided them or why.
+    Only values count, not who decided them or why; of a calibration text its content, not where it lies.
     """
     sections = plan.model_dump(mode="json", include={"model", "quantization"})
     sections["quantization"] = {name: decided["value"] for name, decided in sections["quantization"].items()}
     if {plan.quantization.weights.value, plan.quantization.kv_cache.value} != {"bf16"}:
-        sections["calibration"] = plan.calibration.model_dump(mode="json")
+        sections["calibration"] = {
+            "samples": plan.calibration.samples,
+            "tokens_per_sample": plan.calibration.tokens_per_sample,
+            "text": _text_identity(plan.calibration),
+        }
     return sections
+
+
+def _text_identity(calibration: CalibrationPlan) -> str:
+    if calibration.text is None:
+        return "the bundled one"
+    known = calibration.text_sha256
+    return f"sha256 {known[:16]}" if known else "unreadable"
 
 
 def digest_of(document: object) -> str:

@@ -22,9 +22,8 @@ from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import DeployProfile
+from trtllm_kit.upstream.bounds import bound
 
-MOST_FRACTION = 0.95
-"""Above this share, allocations after start-up have run out of memory."""
 LEAST_STEP_TOKENS = 512
 MOST_REMEDIES = 6
 
@@ -143,7 +142,8 @@ def _remedy(attempt: Attempt, changes: Changes, cost: str) -> Remedy | None:
 
 def _fractions(attempt: Attempt) -> Iterator[Changes]:
     asked = round(attempt.profile.kv_cache.free_gpu_memory_fraction * 100)
-    for percent in range(asked + 1, round(MOST_FRACTION * 100) + 1):
+    most = bound("free_gpu_memory_fraction").value
+    for percent in range(asked + 1, round(most * 100) + 1):
         yield {"kv_cache.free_gpu_memory_fraction": percent / 100}
 
 
@@ -187,7 +187,7 @@ def _fp8_weights(attempt: Attempt) -> Iterator[Changes]:
 
 
 def _fewer_sequences(attempt: Attempt) -> Iterator[Changes]:
-    if attempt.plan.memory.sequences:
+    if 0 < attempt.plan.memory.sequences < attempt.profile.load.min_concurrency:
         yield {"load.min_concurrency": attempt.plan.memory.sequences}
 
 
@@ -202,11 +202,13 @@ def _shorter_prompts(attempt: Attempt) -> Iterator[Changes]:
 
 
 def _shorter_sequences(attempt: Attempt) -> Iterator[Changes]:
-    """Propose a max_seq_len of no more than the asked request, when only the longest sequence does not fit."""
-    load = attempt.profile.load
+    """Propose the longest max_seq_len that fits, else that of the asked request, when only the longest does not fit."""
+    memory, load = attempt.plan.memory, attempt.profile.load
     asked = load.input_tokens + load.output_tokens
-    if attempt.plan.memory.fits and asked < attempt.profile.limits.max_seq_len:
-        yield {"limits.max_seq_len": asked}
+    if memory.holds_asked and not memory.holds_longest:
+        for tokens in (memory.longest_sequence, asked):
+            if asked <= tokens < attempt.profile.limits.max_seq_len:
+                yield {"limits.max_seq_len": tokens}
 
 
 KNOBS = (

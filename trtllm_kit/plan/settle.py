@@ -10,6 +10,7 @@ from trtllm_kit.plan.communication import communication_plan
 from trtllm_kit.plan.memory import Sizing, memory_plan
 from trtllm_kit.plan.parallelism import Split, kv_replication, legal_tensors
 from trtllm_kit.plan.plan import (
+    CalibrationPlan,
     Decided,
     LimitsPlan,
     MemoryPlan,
@@ -25,6 +26,7 @@ from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import DeployProfile
 from trtllm_kit.upstream import Release, release
+from trtllm_kit.upstream.releases import names_series
 
 T = TypeVar("T")
 
@@ -56,14 +58,14 @@ def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
         release=_release(profile, known),
         toolchain=_toolchain(loaded, known),
         quantization=_quantization(loaded),
-        calibration=profile.calibration,
+        calibration=CalibrationPlan(**profile.calibration.model_dump(), text_sha256=loaded.calibration_sha256),
         parallelism=_parallelism(model, loaded, choice),
         limits=_limits(loaded),
         runtime=_runtime(loaded),
         serve=profile.serve,
         environment=dict(profile.environment),
         memory=choice.memory,
-        communication=communication_plan(model, choice.split.tensor, profile.load.input_tokens),
+        communication=communication_plan(model, choice.split, profile.load.input_tokens),
         findings=(),
     )
     findings = run_checks(
@@ -88,15 +90,20 @@ def sizing_of(model: ModelSpec, profile: DeployProfile, hardware: Hardware, spli
 
 
 def choose_split(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Choice:
-    """Take the asked tensor ranks, or the fewest legal ones that hold the asked sequences."""
+    """Take the asked tensor ranks, or the fewest legal ones that hold what is promised."""
     asked = loaded.profile.parallelism
+    tensor = 1 if asked.tensor == "auto" else asked.tensor
+    sizing = sizing_of(model, loaded.profile, hardware, Split(tensor, asked.pipeline, asked.expert))
     if asked.tensor != "auto":
-        split = Split(asked.tensor, asked.pipeline, asked.expert)
-        memory = memory_plan(sizing_of(model, loaded.profile, hardware, split))
-        return Choice(split, memory, _source(loaded, "parallelism.tensor"), _why(loaded, "parallelism.tensor"))
+        source, why = _source(loaded, "parallelism.tensor"), _why(loaded, "parallelism.tensor")
+        return Choice(sizing.split, memory_plan(sizing), source, why)
     legal = legal_tensors(model, hardware, asked.pipeline, asked.expert)
-    first = sizing_of(model, loaded.profile, hardware, Split(1, asked.pipeline, asked.expert))
-    return _fewest_that_fit(first, legal or (1,))
+    if legal:
+        return _fewest_that_fit(sizing, legal)
+    others = f"pipeline {asked.pipeline} and expert {asked.expert} on {hardware.gpus} GPUs"
+    return Choice(
+        sizing.split, memory_plan(sizing), "rule", f"no tensor rank count is legal with {others}; 1 stands in"
+    )
 
 
 def _fewest_that_fit(first: Sizing, legal: tuple[int, ...]) -> Choice:
@@ -105,7 +112,7 @@ def _fewest_that_fit(first: Sizing, legal: tuple[int, ...]) -> Choice:
     for tensor in legal:
         split = replace(first.split, tensor=tensor)
         memory = memory_plan(replace(first, split=split))
-        tried.append(f"tensor {tensor} holds {memory.sequences:,}")
+        tried.append(f"tensor {tensor} holds {_held(memory)}")
         if memory.fits:
             break
     verdict = "fewest ranks that fit" if memory.fits else "most ranks that are legal here, and they do not fit"
@@ -113,9 +120,15 @@ def _fewest_that_fit(first: Sizing, legal: tuple[int, ...]) -> Choice:
     return Choice(split, memory, "rule", why)
 
 
+def _held(memory: MemoryPlan) -> str:
+    short = memory.holds_asked and not memory.holds_longest
+    return f"{memory.sequences:,}" + (f" but none longer than {memory.longest_sequence:,} tokens" if short else "")
+
+
 def _release(profile: DeployProfile, known: Release) -> Decided[str]:
     same = known.version == profile.trtllm_version
-    reason = "asked by the profile" if same else f"the newest release that {profile.trtllm_version} names"
+    newest = "the newest release" if names_series(profile.trtllm_version) else "the release"
+    reason = "asked by the profile" if same else f"{newest} that {profile.trtllm_version} names"
     return Decided(value=known.version, source="profile" if same else "upstream", reason=reason)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank
-from trtllm_kit.plan.quantization import FORMAT_BYTES, SCALE_BYTES, quantised_tensors
+from trtllm_kit.plan.quantization import FORMAT_BYTES, SCALE_BYTES, quantised_tensors, tells_numbers_apart
 from trtllm_kit.spec.model import Layer, ModelSpec, Role, TensorFact, layer_tensors, outer_tensors
 from trtllm_kit.spec.profile import KvFormat, WeightFormat
 
@@ -50,6 +50,11 @@ class Held:
         """Bytes of the scales."""
         return self.scales * SCALE_BYTES
 
+    @property
+    def bytes(self) -> int:
+        """Bytes in all."""
+        return self.fp8_bytes + self.wide_bytes + self.scale_bytes
+
     def __add__(self, other: Held) -> Held:
         """Add up two holdings of one rank."""
         return Held(
@@ -87,7 +92,7 @@ def held_by_layer(model: ModelSpec, number: int, split: Split, formats: Formats)
 
 def _kinds(model: ModelSpec, formats: Formats, stage: range) -> Iterable[tuple[int, int]]:
     """Yield one layer number of each kind in the stage with the count of layers alike."""
-    if any(character.isdigit() for pattern in formats.exclude for character in pattern):
+    if formats.weights == "fp8" and any(map(tells_numbers_apart, formats.exclude)):
         return ((number, 1) for number in stage)  # a pattern may single out one layer
     numbers: dict[Layer, list[int]] = {}
     for number in stage:

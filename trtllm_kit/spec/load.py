@@ -6,6 +6,7 @@ hardware catalogue that ships with the kit.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -101,6 +102,8 @@ class LoadedProfile:
     profile: DeployProfile
     origins: Mapping[str, str]
     """From dotted key to ``file:line``; keys the documents leave to their defaults are absent."""
+    calibration_sha256: str | None = None
+    """SHA-256 of the text that ``calibration.text`` names; None when it names none, or none that can be read."""
 
     def source(self, key: str) -> Literal["profile", "default"]:
         """Say whether the documents set a dotted key or its default holds."""
@@ -126,7 +129,17 @@ def load_profile(name_or_path: str) -> LoadedProfile:
         raise _profile_error(label, problems) from None
     if problems:
         raise _profile_error(label, problems)
-    return LoadedProfile(profile, origins(document))
+    return LoadedProfile(profile, origins(document), _text_sha256(profile.calibration.text))
+
+
+def _text_sha256(path: str | None) -> str | None:
+    """Hash a text as ``convert`` reads it; verbs that need no calibration run without the file, so none is no error."""
+    if path is None:
+        return None
+    try:
+        return hashlib.sha256(Path(path).read_text("utf-8").encode()).hexdigest()
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def shipped_profiles() -> tuple[str, ...]:

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from trtllm_kit.upstream.releases import Release, known_releases, release
+from trtllm_kit.upstream.releases import Release, known_releases, nearest_release, release
 
-__all__ = ["Release", "known_releases", "release"]
+__all__ = ["Release", "known_releases", "nearest_release", "release"]

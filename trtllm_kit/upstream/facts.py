@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import yaml
 from packaging.version import InvalidVersion, Version
@@ -32,10 +32,18 @@ class Fact(Frozen):
     """First release without it; None while it is still there."""
     certainty: Certainty
     source: str
+    read_in: tuple[str, ...] = ()
+    """Releases whose own text the source is; empty when it speaks of the whole range."""
 
     def holds(self, version: str) -> bool:
         """Whether the fact holds for that release."""
         return in_range(version, self.since, self.until)
+
+    def seen_from(self, version: str) -> Self:
+        """Return the fact as that release has it: read in another release's text, it is only near."""
+        if self.certainty != "read" or not self.read_in or version in self.read_in:
+            return self
+        return self.model_copy(update={"certainty": "near"})
 
 
 F = TypeVar("F", bound=Fact)
@@ -61,7 +69,10 @@ def in_range(version: str, since: str | None, until: str | None) -> bool:
 
 @cache
 def read_table(name: str) -> dict[str, Any]:
-    """Read ``upstream/<name>.yaml``: lists of rows, ``sources`` (spelt out by code) and ``defaults`` of every row."""
+    """Read ``upstream/<name>.yaml``: lists of rows, ``sources`` (spelt out by code) and ``defaults`` of every row.
+
+    A source is a text, or a mapping of ``where`` and ``read_in``: the releases whose own text it is.
+    """
     path = package_file("upstream", f"{name}.yaml")
     document: dict[str, Any] = yaml.load(path.read_text("utf-8"), Loader=_LOADER)  # noqa: S506
     return document
@@ -74,10 +85,12 @@ def rows(table: str, section: str, row_type: type[F]) -> tuple[F, ...]:
 
 
 def spelt_out(entry: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with the table's defaults filled in and its source code replaced."""
+    """Return a row with the table's defaults filled in and its source spelt out."""
     whole: dict[str, Any] = {**document.get("defaults", {}), **entry}
-    source: str = document["sources"][whole["source"]]
-    return {**whole, "source": source}
+    source: str | dict[str, Any] = document["sources"][whole["source"]]
+    if isinstance(source, str):
+        return {**whole, "source": source}
+    return {**whole, "source": source["where"], "read_in": tuple(source["read_in"])}
 
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

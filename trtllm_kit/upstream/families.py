@@ -22,7 +22,7 @@ class Family(Fact):
 def family_support(architecture: str, world: World, version: str) -> Family | None:
     """Return the row that says this release loads the architecture, or None when none does."""
     found = (row for row in _rows() if row.architecture == architecture and row.world == world)
-    return next((row for row in found if row.holds(version)), None)
+    return next((row.seen_from(version) for row in found if row.holds(version)), None)
 
 
 @cache

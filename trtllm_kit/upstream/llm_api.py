@@ -23,18 +23,28 @@ class LlmApiKey(Fact):
     open: bool = False
     """A mapping whose inside the table does not list."""
     deprecated: bool = False
+    power_of_two: bool = False
+    """The release refuses any value but a power of two above one."""
 
 
 class _Limits(Fact):
     section: str
 
 
+class _WithoutKey(Fact):
+    key: str
+    value: bool | int | float | str
+
+
 def llm_api_key(version: str, key: str) -> LlmApiKey | None:
     """Return what that release says of a dotted key, or None when it does not take the key."""
-    found = next((entry for entry in _keys().get(key, ()) if entry.holds(version)), None)
-    if found is None or _is_read(version):
-        return found
-    return found.model_copy(update={"certainty": "near"})
+    return next((entry.seen_from(version) for entry in _keys().get(key, ()) if entry.holds(version)), None)
+
+
+def value_without_key(version: str, key: str) -> bool | int | float | str | None:
+    """Return what a release that lacks a dotted key always does in its place; None when that is not known."""
+    known = (row for row in rows(_TABLE, "without_key", _WithoutKey) if row.key == key)
+    return next((row.value for row in known if row.holds(version)), None)
 
 
 def unknown_llm_api_keys(version: str, document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -44,7 +54,8 @@ def unknown_llm_api_keys(version: str, document: Mapping[str, Any]) -> tuple[str
 
 def releases_with_key(key: str) -> tuple[str, ...]:
     """Return the releases read exactly that take a dotted key, oldest first."""
-    return tuple(version for version in _read_releases() if llm_api_key(version, key) is not None)
+    read: list[str] = read_table(_TABLE)["sources"]["args"]["read_in"]
+    return tuple(version for version in read if llm_api_key(version, key) is not None)
 
 
 def limits_section(version: str) -> str:
@@ -73,11 +84,3 @@ def _keys() -> dict[str, list[LlmApiKey]]:
     for entry in rows(_TABLE, "keys", LlmApiKey):
         keys.setdefault(entry.key, []).append(entry)
     return keys
-
-
-def _is_read(version: str) -> bool:
-    return version in _read_releases()
-
-
-def _read_releases() -> tuple[str, ...]:
-    return tuple(read_table(_TABLE)["read_releases"])

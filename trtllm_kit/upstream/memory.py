@@ -22,6 +22,11 @@ class _Buffer(Fact):
     bytes_by_ranks: dict[int, int]
 
 
+class _Routing(Fact):
+    block_tokens: int
+    entry_bytes: int
+
+
 class _KvPool(Fact):
     reserved_share: float
 
@@ -40,9 +45,16 @@ def activation_coefficient(kind: ActivationKind, ranks: int) -> float:
 
 @cache
 def buffer_bytes(name: Literal["communication", "runtime"], ranks: int) -> int:
-    """Return the bytes of a fixed buffer on each of a number of tensor ranks."""
+    """Return the bytes of a fixed buffer on each of a number of ranks."""
     table = next(row for row in rows(_TABLE, "buffers", _Buffer) if row.name == name)
     return table.bytes_by_ranks[_at_most(ranks, table.bytes_by_ranks)]
+
+
+@cache
+def routing_block() -> tuple[int, int]:
+    """Return the tokens that the expert kernels sort in one block, and the bytes of an entry of their workspace."""
+    row = rows(_TABLE, "routing", _Routing)[0]
+    return row.block_tokens, row.entry_bytes
 
 
 @cache

@@ -22,7 +22,7 @@ class Precision(Fact):
 def precision(part: Part, number_format: str, version: str) -> Precision | None:
     """Return where that release takes the format, or None when it does not take it at all."""
     wanted = (row for row in _rows() if row.part == part and row.format == number_format)
-    return next((row for row in wanted if row.holds(version)), None)
+    return next((row.seen_from(version) for row in wanted if row.holds(version)), None)
 
 
 def formats_for(part: Part, capability: int, version: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
 
 from trtllm_kit.errors import UsageError
@@ -49,7 +50,7 @@ class Release(Frozen):
 
 @cache
 def release(version: str) -> Release:
-    """Return the release that ``1.2.1``, ``1.2`` (its newest), ``1.3.0rc14`` or ``main`` names.
+    """Return the release that ``1.2.1``, ``v1.2.1``, ``1.2`` (its newest), ``1.3.0rc14`` or ``main`` names.
 
     Raises ``UsageError`` with the known releases for any other text.
     """
@@ -58,16 +59,34 @@ def release(version: str) -> Release:
         raise UsageError(
             f"trtllm_version {version!r} is not a release trtkit knows",
             why="known are " + ", ".join(_span(row) for row in _releases()),
-            hint="set trtllm_version to one of them, e.g. trtllm_version: 1.2.1",
+            hint=f"set trtllm_version to one of them, e.g. trtllm_version: {_newest_in_a_container()}",
         )
-    name = row.version if _names_series(version) else version.strip()
+    name = row.version if names_series(version) else _name(version.strip(), row)
+    named = name == row.version  # the other releases of a row's span are in no container, and their dates unknown
     return Release(
         version=name,
-        date=row.date if name == row.version else None,
+        date=row.date if named else None,
         toolchains=tuple(tool.name for tool in toolchains() if tool.holds(name)),
-        images=tuple(f"nvcr.io/nvidia/tritonserver:{tag}-trtllm-python-py3" for tag in row.images),
+        images=tuple(f"nvcr.io/nvidia/tritonserver:{tag}-trtllm-python-py3" for tag in row.images if named),
         triton_llmapi_model=any(fact.holds(name) for fact in rows("releases", "triton_llmapi_model", _LlmapiModel)),
     )
+
+
+def nearest_release(version: str, suits: Callable[[str], bool]) -> str | None:
+    """Return the nearest release that suits: the first later one in a container, else the last earlier one in one.
+
+    Without any in a container the last that suits; None when none does.
+    """
+    suitable = [name for name in known_releases() if name != version and suits(name)]
+    held = [name for name in suitable if release(name).images]
+    later = [name for name in held if version_key(name) > version_key(version)]
+    found = later[:1] or held[-1:] or suitable[-1:]
+    return found[0] if found else None
+
+
+def names_series(text: str) -> bool:
+    """Whether a text like ``1.2`` or ``1.3rc`` names a series, and so its newest release."""
+    return _SERIES.fullmatch(text.strip()) is not None
 
 
 def known_releases() -> tuple[str, ...]:
@@ -94,6 +113,8 @@ def _find(text: str) -> _Row | None:
         wanted = version_key(text)
     except ValueError:
         return None
+    if wanted[1].is_devrelease or wanted[1].local or wanted[1].epoch:
+        return None  # a build of somebody's own, about which no table speaks
     spans = ((row, version_key(row.first or row.version), version_key(row.version)) for row in _releases())
     return next((row for row, first, last in spans if first <= wanted <= last), None)
 
@@ -105,8 +126,18 @@ def _is_of(row: _Row, major: int, minor: int) -> bool:
     return parts[:2] == (major, minor) and len(parts) <= 3  # four parts are a container's own build
 
 
-def _names_series(text: str) -> bool:
-    return _SERIES.fullmatch(text.strip()) is not None
+def _name(text: str, row: _Row) -> str:
+    """Return the one spelling of a release: ``v1.2.1`` and ``1.2.1`` are the same."""
+    version = version_key(text)[1]
+    if version_key(text) == version_key(row.version):
+        return row.version
+    numbers = ".".join(str(part) for part in (*version.release, 0, 0)[: max(3, len(version.release))])
+    candidate = "".join(str(part) for part in version.pre or ())
+    return numbers + candidate + (f".post{version.post}" if version.post is not None else "")
+
+
+def _newest_in_a_container() -> str:
+    return next(row.version for row in reversed(_releases()) if row.images)
 
 
 def _span(row: _Row) -> str:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from trtllm_kit.findings import Finding
-from trtllm_kit.plan.checks import capacity, lengths, precision, release, split
+from trtllm_kit.plan.checks import capacity, lengths, precision, release, serving, split
 from trtllm_kit.plan.checks.case import Case, Rule
 
 __all__ = ["RULES", "Case", "Rule", "run_checks"]
 
-RULES: tuple[Rule, ...] = (*split.RULES, *precision.RULES, *release.RULES, *capacity.RULES, *lengths.RULES)
+RULES: tuple[Rule, ...] = (
+    *split.RULES,
+    *precision.RULES,
+    *release.RULES,
+    *capacity.RULES,
+    *lengths.RULES,
+    *serving.RULES,
+)
 """Every rule, in the order their findings are shown."""
 _ORDER = ("error", "warning", "info")
 

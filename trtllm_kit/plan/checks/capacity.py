@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
-from trtllm_kit.plan.memory import kv_bytes_per_sequence, sequence_tokens
-from trtllm_kit.plan.parallelism import stages
+from trtllm_kit.plan.memory import sequence_tokens
 from trtllm_kit.plan.plan import MemoryPlan
+from trtllm_kit.spec.hardware import Figure
+from trtllm_kit.spec.load import hardware_names, load_hardware
 from trtllm_kit.units import format_bytes
 
 MEMORY_RULE = "PF18"
@@ -17,20 +18,33 @@ MEMORY_RULE = "PF18"
 def sequences(case: Case) -> Iterator[Finding]:
     """PF18: the asked sequences, or one of the longest length, do not fit the KV cache."""
     memory = case.plan.memory
-    if not memory.fits:
+    if memory.fits or _stands_in(case):
+        return
+    if not memory.holds_asked:
         yield _too_few(case, memory)
         return
     longest = case.plan.limits.max_seq_len.value
-    needed = _longest_bytes(case, longest)
-    if needed <= memory.kv_budget_bytes:
-        return
-    fits = _longest_that_fits(case, memory.kv_budget_bytes, longest)
+    needed, had = format_bytes(memory.kv_bytes_longest), format_bytes(memory.kv_budget_bytes)
     yield Finding(
         rule=MEMORY_RULE,
         severity=Severity.ERROR,
         message=f"One sequence of max_seq_len {longest:,} tokens does not fit the KV cache.",
-        compared=f"{format_bytes(needed)} needed, {format_bytes(memory.kv_budget_bytes)} for the KV cache",
-        suggestion=f"limits.max_seq_len: {fits}",
+        compared=f"{needed} needed, {had} for the KV cache",
+        suggestion=f"limits.max_seq_len: {memory.longest_sequence}",
+    )
+
+
+def gpu_memory(case: Case) -> Iterator[Finding]:
+    """PF31: the profile plans with more memory than the GPU of the hardware profile has."""
+    asked, real = case.profile.gpu_memory, _catalogued_memory(case)
+    if asked is None or real is None or asked <= real.value:
+        return
+    yield Finding(
+        rule="PF31",
+        severity=Severity.ERROR,
+        message=f"gpu_memory is more than {case.plan.gpu} has.",
+        compared=f"gpu_memory {format_bytes(asked)}, {format_bytes(real.value)} on the GPU ({real.source})",
+        suggestion=f"gpu_memory: {int(real.value)}",
     )
 
 
@@ -41,43 +55,43 @@ def binding_term(memory: MemoryPlan) -> tuple[str, int]:
     return max(uses, key=lambda use: use[1])
 
 
+def _stands_in(case: Case) -> bool:
+    """Whether the plan's split is none that could run, put there because no rank count is legal."""
+    return case.profile.parallelism.tensor == "auto" and any(obstacle.hard for obstacle in case.obstacles)
+
+
+def _catalogued_memory(case: Case) -> Figure | None:
+    """Return the memory of the hardware profile's real GPU; None for a CPU, whose memory is an allowance."""
+    if case.hardware.is_rehearsal or case.hardware.name not in hardware_names():
+        return None
+    return load_hardware(case.hardware.name).gpu.memory_bytes
+
+
 def _too_few(case: Case, memory: MemoryPlan) -> Finding:
     tokens = sequence_tokens(case.profile.load, case.profile.limits.max_beam_width)
     asked = memory.min_sequences * memory.kv_bytes_per_sequence
     name, size = binding_term(memory)
-    taken, left = sum(term.bytes for term in memory.terms), max(0, memory.kv_budget_bytes)
+    taken = sum(term.bytes for term in memory.terms)
     if memory.kv_budget_bytes < 0:
         message = f"The model does not fit: {format_bytes(taken)} are needed before the KV cache."
+        left = f"{format_bytes(-memory.kv_budget_bytes)} lacking before it"
     else:
         count = f"{memory.sequences:,} of the {memory.min_sequences:,} asked sequences"
         message = f"The KV cache holds {count} of {tokens:,} tokens."
+        left = f"{format_bytes(memory.kv_budget_bytes)} left for it"
     return Finding(
         rule=MEMORY_RULE,
         severity=Severity.ERROR,
         message=f"{message} The binding term is {name} with {format_bytes(size)}.",
         compared=(
-            f"{format_bytes(asked)} needed for the KV cache, {format_bytes(left)} left for it; "
+            f"{format_bytes(asked)} needed for the KV cache, {left}; "
             f"the other terms take {format_bytes(taken)} of {format_bytes(memory.capacity_bytes)}"
         ),
         suggestion="lower load.min_concurrency or choose hardware with more memory",
     )
 
 
-def _longest_bytes(case: Case, tokens: int) -> int:
-    """Return the KV bytes of one sequence of that length on the fullest rank."""
-    model = case.plan.model
-    layers_by_stage = (tuple(model.layers[number] for number in stage) for stage in stages(model, case.split.pipeline))
-    return max(kv_bytes_per_sequence(layers, case.sizing, tokens) for layers in layers_by_stage)
-
-
-def _longest_that_fits(case: Case, budget: int, most: int) -> int:
-    """Return the longest sequence, in whole blocks, whose KV cache is within the budget."""
-    block = case.sizing.kv_cache.tokens_per_block
-    low, high = 0, most // block
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if _longest_bytes(case, middle * block) <= budget else (low, middle - 1)
-    return low * block
-
-
-RULES = (Rule(MEMORY_RULE, "KV cache against the asked sequences", sequences),)
+RULES = (
+    Rule(MEMORY_RULE, "KV cache against the asked sequences", sequences),
+    Rule("PF31", "GPU memory against the hardware", gpu_memory),
+)

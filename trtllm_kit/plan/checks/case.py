@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from trtllm_kit.findings import Finding
 from trtllm_kit.plan.memory import Sizing
-from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.parallelism import Obstacle, Split, obstacles
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.profile import DeployProfile
@@ -26,6 +27,11 @@ class Case:
     def split(self) -> Split:
         """The ranks the plan settled on."""
         return self.sizing.split
+
+    @cached_property
+    def obstacles(self) -> tuple[Obstacle, ...]:
+        """What stands in the way of that split."""
+        return obstacles(self.plan.model, self.split, self.hardware)
 
 
 @dataclass(frozen=True)

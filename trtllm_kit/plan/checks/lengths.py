@@ -6,22 +6,25 @@ from collections.abc import Iterator
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
-
-MANY_BEAMS = 16
-"""More beams than this have kept requests from ending."""
+from trtllm_kit.plan.llm_keys import LLM_API_KEYS
+from trtllm_kit.plan.positions import usable_positions
+from trtllm_kit.upstream.bounds import bound
+from trtllm_kit.upstream.llm_api import llm_api_key
 
 
 def positions(case: Case) -> Iterator[Finding]:
-    """PF11: sequences longer than the model was made for."""
-    longest, claimed = case.plan.limits.max_seq_len.value, case.plan.model.max_position
-    if longest <= claimed:
+    """PF11: sequences longer than the positions the model can tell apart."""
+    longest, usable = case.plan.limits.max_seq_len.value, usable_positions(case.plan.model)
+    if longest <= usable.sure:
         return
+    doubtful = longest <= usable.most
     yield Finding(
         rule="PF11",
-        severity=Severity.ERROR,
-        message="Sequences may grow longer than the positions the model knows.",
-        compared=f"max_seq_len {longest:,}, the model's positions {claimed:,}",
-        suggestion=f"limits.max_seq_len: {claimed}",
+        severity=Severity.WARNING if doubtful else Severity.ERROR,
+        message="Sequences may grow longer than the positions the model knows"
+        + (", unless its config.json is read generously." if doubtful else "."),
+        compared=f"max_seq_len {longest:,}, the model's positions {usable.sure:,} ({usable.how})",
+        suggestion=_within(case, usable.sure),
     )
 
 
@@ -30,10 +33,12 @@ def lengths(case: Case) -> Iterator[Finding]:
     load, limits = case.profile.load, case.profile.limits
     asked = load.input_tokens + load.output_tokens
     if asked > limits.max_seq_len:
-        sum_of = f"{load.input_tokens:,} input + {load.output_tokens:,} output = {asked:,}"
-        compared = f"{sum_of}, max_seq_len {limits.max_seq_len:,}"
+        usable = usable_positions(case.plan.model)
         yield _error(
-            "A request of the asked length is longer than max_seq_len.", compared, f"limits.max_seq_len: {asked}"
+            "A request of the asked length is longer than max_seq_len.",
+            f"{load.input_tokens:,} input + {load.output_tokens:,} output = {asked:,}, "
+            f"max_seq_len {limits.max_seq_len:,}",
+            f"limits.max_seq_len: {asked}" if asked <= usable.most else _within(case, usable.sure),
         )
     if load.input_tokens > limits.max_num_tokens and not case.profile.scheduler.chunked_prefill:
         compared = (
@@ -48,7 +53,7 @@ def lengths(case: Case) -> Iterator[Finding]:
 
 
 def _wide_batches(case: Case) -> Iterator[Finding]:
-    limits = case.profile.limits
+    limits, most = case.profile.limits, round(bound("beam_width").value)
     rows = limits.max_batch_size * limits.max_beam_width
     if rows > limits.max_num_tokens:
         yield _warning(
@@ -56,27 +61,47 @@ def _wide_batches(case: Case) -> Iterator[Finding]:
             f"{rows:,} tokens (requests x beams), max_num_tokens {limits.max_num_tokens:,}",
             f"limits.max_num_tokens: {rows}",
         )
-    if limits.max_beam_width > MANY_BEAMS:
+    if limits.max_beam_width > most:
         yield _warning(
             "Very wide beams have kept requests from ending.",
-            f"max_beam_width {limits.max_beam_width}, {MANY_BEAMS} were seen to work",
-            f"limits.max_beam_width: {MANY_BEAMS}",
+            f"max_beam_width {limits.max_beam_width}, {most} were seen to work",
+            f"limits.max_beam_width: {most}",
         )
 
 
 def block_size(case: Case) -> Iterator[Finding]:
     """PF27: a KV block size that is no power of two above one."""
-    size = case.plan.runtime.tokens_per_block.value
+    size, version = case.plan.runtime.tokens_per_block.value, case.plan.release.value
     if size > 1 and size & (size - 1) == 0:
         return
-    nearest = max(2, 1 << round(size - 1).bit_length() - 1)
+    key = llm_api_key(version, LLM_API_KEYS["runtime.tokens_per_block"])
+    refused = key is not None and key.power_of_two
+    known = f"{version} refuses it" if refused else f"{version} is not known to check it; later releases do"
     yield Finding(
         rule="PF27",
-        severity=Severity.ERROR,
-        message="The tokens of a KV block must be a power of two above one.",
-        compared=f"tokens_per_block {size}",
-        suggestion=f"kv_cache.tokens_per_block: {nearest}",
+        severity=Severity.ERROR if refused and key and key.certainty == "read" else Severity.WARNING,
+        message="The tokens of a KV block should be a power of two above one.",
+        compared=f"tokens_per_block {size}; {known}",
+        suggestion=f"kv_cache.tokens_per_block: {nearest_power_of_two(size)}",
     )
+
+
+def nearest_power_of_two(size: int) -> int:
+    """Return the power of two above one that is nearest to ``size``, the smaller of two equally near ones."""
+    below = max(2, 1 << size.bit_length() - 1)
+    return min((below, 2 * below), key=lambda power: (abs(power - size), power))
+
+
+def _within(case: Case, tokens: int) -> str:
+    """Return the keys that bring the longest sequence, and with it the asked request, down to that many tokens."""
+    load, changes = case.profile.load, []
+    if case.profile.limits.max_seq_len != tokens:
+        changes.append(f"limits.max_seq_len: {tokens}")
+    if load.output_tokens >= tokens:
+        changes += [f"load.input_tokens: {tokens - tokens // 2}", f"load.output_tokens: {tokens // 2}"]
+    elif load.input_tokens + load.output_tokens > tokens:
+        changes.append(f"load.input_tokens: {tokens - load.output_tokens}")
+    return ", ".join(changes)
 
 
 def _error(message: str, compared: str, suggestion: str) -> Finding:

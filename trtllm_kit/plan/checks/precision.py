@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
+from trtllm_kit.plan.quantization import fused_groups, idle_patterns, module_of, quantised_tensors
+from trtllm_kit.upstream.combinations import combination
 from trtllm_kit.upstream.precision import Part, formats_for, precision
 
-NO_FP8_LAYOUT = frozenset({"llama4"})
-"""Families whose experts `convert` cannot write in FP8."""
 _KEYS: dict[Part, str] = {"weights": "quantization.weights", "kv_cache": "quantization.kv_cache"}
 
 
@@ -30,27 +30,19 @@ def kv_format(case: Case) -> Iterator[Finding]:
             compared=f"weights {case.plan.quantization.weights.value}, kv_cache {chosen}",
             suggestion="quantization.weights: fp8, or quantization.kv_cache: bf16",
         )
-    if chosen == "fp8" and case.plan.model.family == "qwen2":
+    known = combination("fp8_kv_cache_with_qwen2", case.plan.release.value)
+    if chosen == "fp8" and case.plan.model.family == "qwen2" and known is not None:
         yield Finding(
             rule="PF8",
             severity=Severity.WARNING,
-            message="Qwen2 models have outliers in their keys and lose accuracy with an FP8 KV cache.",
+            message=f"Qwen2 models, whose keys have outliers, and an FP8 KV cache together {known.note}.",
             compared=f"family {case.plan.model.family}, kv_cache {chosen}",
             suggestion="quantization.kv_cache: bf16, or compare both with trtkit evaluate",
         )
 
 
 def source_format(case: Case) -> Iterator[Finding]:
-    """PF12: the given checkpoint is quantised already, or cannot be converted to the asked format."""
-    weights, family = case.plan.quantization.weights.value, case.plan.model.family
-    if weights == "fp8" and family in NO_FP8_LAYOUT:
-        yield Finding(
-            rule="PF12",
-            severity=Severity.WARNING,
-            message="The plan stands, but trtkit convert writes no FP8 layout for experts fused into one tensor.",
-            compared=f"weights {weights}, family {family}",
-            suggestion="quantization.weights: bf16",
-        )
+    """PF12: the given checkpoint is quantised already; convert reads 16-bit weights, whatever format is asked."""
     method = case.plan.model.quantized_as
     if method is None:
         return
@@ -61,6 +53,50 @@ def source_format(case: Case) -> Iterator[Finding]:
         compared=f"quantization_config.quant_method is {method}, wanted none",
         suggestion="give the folder of the model's 16-bit original",
     )
+
+
+def exclusions(case: Case) -> Iterator[Finding]:
+    """PF32: exclude patterns that name nothing, or that leave nothing to quantise."""
+    model, formats = case.plan.model, case.plan.quantization
+    patterns = formats.exclude.value
+    if formats.weights.value != "fp8":
+        return
+    idle = idle_patterns(model, patterns)
+    if idle:
+        kept = ", ".join(pattern for pattern in patterns if pattern not in idle)
+        yield Finding(
+            rule="PF32",
+            severity=Severity.WARNING,
+            message="An exclude pattern names no module of the model, so it keeps nothing in 16 bit.",
+            compared=f"no module is named by {', '.join(idle)}",
+            suggestion=f"quantization.exclude: [{kept}]; modules have names like {_an_example(case)}",
+        )
+    if not any(quantised_tensors(model, number, patterns) for number in range(len(model.layers))):
+        yield Finding(
+            rule="PF32",
+            severity=Severity.WARNING,
+            message="The exclude patterns leave no weight to quantise.",
+            compared=f"exclude {', '.join(patterns)}; 0 modules in fp8",
+            suggestion="quantization.weights: bf16, or fewer patterns in quantization.exclude",
+        )
+
+
+def calibration_text(case: Case) -> Iterator[Finding]:
+    """PF33: the calibration text cannot be read here, so nothing can tell whether it is still the same."""
+    asked, formats = case.plan.calibration, case.plan.quantization
+    if asked.text is None or asked.text_sha256 is not None or formats.weights.value == formats.kv_cache.value == "bf16":
+        return
+    yield Finding(
+        rule="PF33",
+        severity=Severity.WARNING,
+        message="The calibration text cannot be read, so trtkit convert will stop, and build and deploy see a drift.",
+        compared=f"calibration.text is {asked.text}, which is no UTF-8 file here",
+        suggestion="put the text there, or leave calibration.text out for the bundled one",
+    )
+
+
+def _an_example(case: Case) -> str:
+    return next(module_of(fact.name) for group in fused_groups(case.plan.model, 0) for fact in group)
 
 
 def _on_gpu(case: Case, rule: str, part: Part, chosen: str) -> Iterator[Finding]:
@@ -86,4 +122,6 @@ RULES = (
     Rule("PF7", "Weight format against the GPU", weight_format),
     Rule("PF8", "KV cache format against the GPU and the model", kv_format),
     Rule("PF12", "Format of the given checkpoint", source_format),
+    Rule("PF32", "Exclude patterns against the model", exclusions),
+    Rule("PF33", "Calibration text", calibration_text),
 )

@@ -1,16 +1,18 @@
-"""Checks against the TensorRT-LLM release: family, container, toolchain, keys, runtime."""
+"""Checks against the TensorRT-LLM release: family, container, toolchain, keys, combinations."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
-from trtllm_kit.plan.llm_keys import FIXED_WITHOUT_KEY, LLM_API_KEYS
+from trtllm_kit.plan.llm_keys import LLM_API_KEYS
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.upstream import known_releases, release
+from trtllm_kit.upstream import known_releases, nearest_release, release
+from trtllm_kit.upstream.combinations import combination
 from trtllm_kit.upstream.families import World, family_support
-from trtllm_kit.upstream.llm_api import llm_api_key, releases_with_key
+from trtllm_kit.upstream.llm_api import llm_api_key, releases_with_key, value_without_key
 
 KIT_TOOLCHAINS = ("llm-api", "mock")
 """Toolchains this version of trtkit has a row for."""
@@ -19,53 +21,78 @@ KIT_TOOLCHAINS = ("llm-api", "mock")
 def family(case: Case) -> Iterator[Finding]:
     """PF13: the release is not known to load the architecture."""
     version, architecture = case.plan.release.value, case.plan.model.architecture
-    world: World = "llm-api" if case.plan.toolchain.value == "llm-api" else "trtllm-build"
+    world = _world(case)
     support = family_support(architecture, world, version)
     if support is not None and support.certainty == "read":
         return
     loads = [name for name in known_releases() if family_support(architecture, world, name)]
     seen = f"listed for {loads[0]} to {loads[-1]}" if loads else "listed for no release"
-    if support is not None:
-        message = f"{architecture} is listed for releases beside {version}, not for {version} itself."
+    if support is not None and support.read_in:
+        severity, seen = Severity.INFO, f"read in {', '.join(support.read_in)}"
+        message = f"{architecture} is listed by releases beside {version}; its own list was not read."
+    elif support is not None:
+        severity, message = Severity.WARNING, f"{architecture} is not listed for {version} by this very name."
     else:
+        severity = Severity.WARNING
         message = f"Release {version} is not known to load {architecture} through {world}."
     yield Finding(
         rule="PF13",
-        severity=Severity.WARNING,
+        severity=severity,
         message=message,
         compared=f"{architecture} through {world}: {seen}",
-        suggestion=f"trtllm_version: {loads[-1]}" if loads else "toolchain: llm-api with trtllm_version: 1.2.1",
+        suggestion=_family_advice(case, world) if support is None else "nothing to do but to try it",
     )
 
 
 def container(case: Case) -> Iterator[Finding]:
     """PF19: no Triton container holds the release."""
-    known = release(case.plan.release.value)
+    known, chosen = release(case.plan.release.value), case.plan.toolchain.value
     if known.images or case.plan.runtime.runtime.value != "tensorrt_llm":
         return
-    held = [name for name in known_releases() if release(name).images]
+    nearest = nearest_release(known.version, lambda name: bool(release(name).images) and _makes(name, chosen))
     yield Finding(
         rule="PF19",
         severity=Severity.WARNING,
         message=f"No Triton container holds TensorRT-LLM {known.version}; you have to install it into one.",
-        compared=f"containers are known for releases up to {held[-1]}",
-        suggestion=f"trtllm_version: {held[-1]}",
+        compared=f"{known.version} is in no container, {nearest} is the nearest that is in one",
+        suggestion=f"trtllm_version: {nearest}",
     )
 
 
-def reuse_with_windows(case: Case) -> Iterator[Finding]:
-    """PF23: block reuse together with sliding windows, which failed in some releases."""
+def together(case: Case) -> Iterator[Finding]:
+    """PF23: features that fail together, or that nobody tested together, in the release."""
+    if case.plan.toolchain.value == "llm-api":
+        yield from _reuse_with_windows(case)
+        yield from _chunks_with_stages(case)
+
+
+def _reuse_with_windows(case: Case) -> Iterator[Finding]:
+    version, longest = case.plan.release.value, case.plan.limits.max_seq_len.value
     window = _shortest_window(case.plan.model)
-    if window is None or window >= case.plan.limits.max_seq_len.value:
-        return
-    if not case.plan.runtime.enable_block_reuse.value:
+    known = combination("block_reuse_with_sliding_window", version)
+    if window is None or window >= longest or not case.plan.runtime.enable_block_reuse.value or known is None:
         return
     yield Finding(
         rule="PF23",
         severity=Severity.WARNING,
-        message="Block reuse together with sliding windows failed in releases up to 1.3.0rc11 under load.",
-        compared=f"window {window:,}, max_seq_len {case.plan.limits.max_seq_len.value:,}, enable_block_reuse true",
+        message=f"Block reuse and sliding windows together {known.note} in release {version}.",
+        compared=f"window {window:,}, max_seq_len {longest:,}, enable_block_reuse true",
         suggestion="kv_cache.enable_block_reuse: false",
+    )
+
+
+def _chunks_with_stages(case: Case) -> Iterator[Finding]:
+    version, load, limits = case.plan.release.value, case.profile.load, case.profile.limits
+    known = combination("chunked_prefill_with_pipeline", version)
+    if case.split.pipeline == 1 or not case.plan.runtime.chunked_prefill.value or known is None:
+        return
+    longer = f", limits.max_num_tokens: {load.input_tokens}" if load.input_tokens > limits.max_num_tokens else ""
+    yield Finding(
+        rule="PF23",
+        severity=Severity.WARNING,
+        message=f"Chunked prefill and pipeline stages together {known.note} in release {version}.",
+        compared=f"pipeline {case.split.pipeline}, chunked_prefill true",
+        suggestion=f"scheduler.chunked_prefill: false{longer}",
     )
 
 
@@ -75,16 +102,19 @@ def keys(case: Case) -> Iterator[Finding]:
         return
     version, decided = case.plan.release.value, dict(case.plan.decisions())
     for name, key in LLM_API_KEYS.items():
-        fixed, value = FIXED_WITHOUT_KEY.get(name), decided[name].value
+        fixed, value = value_without_key(version, key), decided[name].value
         if llm_api_key(version, key) is not None or (fixed is not None and value == fixed):
             continue
-        takes = releases_with_key(key)
+        nearest = nearest_release(version, partial(_has_key, key))
+        known = "what it does is not known" if fixed is None else f"{version} always uses {fixed}"
+        ways = [] if fixed is None else [f"{_profile_key(name)}: {fixed}"]
+        ways += [f"trtllm_version: {nearest}"] if nearest else []
         yield Finding(
             rule="PF24",
             severity=Severity.ERROR,
             message=f"Release {version} has no LLM-API key {key}, so {name} cannot be set.",
-            compared=f"{name} is {value}, {version} always uses {fixed}; the key is in {', '.join(takes) or 'none'}",
-            suggestion=f"{_profile_key(name)}: {fixed}, or trtllm_version: {takes[-1] if takes else 'another'}",
+            compared=f"{name} is {value}, {known}; the key is in {', '.join(releases_with_key(key)) or 'none'}",
+            suggestion=", or ".join(ways) or "another release",
         )
 
 
@@ -100,27 +130,38 @@ def toolchain(case: Case) -> Iterator[Finding]:
             suggestion="toolchain: auto" if "llm-api" in known.toolchains else "toolchain: mock",
         )
     elif chosen not in KIT_TOOLCHAINS:
+        nearest = nearest_release(known.version, lambda name: _makes(name, "llm-api"))
         yield Finding(
             rule="PF26",
             severity=Severity.ERROR,
             message=f"Release {known.version} needs engines built with {chosen}, which trtkit does not run.",
             compared=f"trtkit runs {', '.join(KIT_TOOLCHAINS)}",
-            suggestion="trtllm_version: 1.2.1, or toolchain: mock to rehearse the engine road",
+            suggestion=f"trtllm_version: {nearest}, or toolchain: mock to rehearse the engine road",
         )
 
 
-def runtime(case: Case) -> Iterator[Finding]:
-    """PF29: the runtime does not run on that hardware."""
-    chosen = case.plan.runtime.runtime.value
-    if chosen != "tensorrt_llm" or not case.hardware.is_rehearsal:
-        return
-    yield Finding(
-        rule="PF29",
-        severity=Severity.ERROR,
-        message="The tensorrt_llm runtime needs an NVIDIA GPU.",
-        compared=f"hardware {case.hardware.name} is a {case.hardware.gpu.kind}",
-        suggestion="runtime: reference (real text) or runtime: simulated (paced tokens)",
-    )
+def _world(case: Case) -> World:
+    return "llm-api" if case.plan.toolchain.value == "llm-api" else "trtllm-build"
+
+
+def _makes(version: str, toolchain: str) -> bool:
+    return toolchain in release(version).toolchains
+
+
+def _has_key(key: str, version: str) -> bool:
+    return _makes(version, "llm-api") and llm_api_key(version, key) is not None
+
+
+def _family_advice(case: Case, world: World) -> str:
+    """Return the nearest release that loads the architecture the same way, else the other way."""
+    version, architecture = case.plan.release.value, case.plan.model.architecture
+    nearest = nearest_release(version, lambda name: family_support(architecture, world, name) is not None)
+    if nearest is not None:
+        return f"trtllm_version: {nearest}"
+    if family_support(architecture, "llm-api", version) is not None:
+        return "toolchain: llm-api"
+    other = nearest_release(version, lambda name: family_support(architecture, "llm-api", name) is not None)
+    return f"toolchain: llm-api with trtllm_version: {other}" if other else "another model: no release lists this one"
 
 
 def _shortest_window(model: ModelSpec) -> int | None:
@@ -141,8 +182,7 @@ def _profile_key(decision: str) -> str:
 RULES = (
     Rule("PF13", "Architecture known to the release", family),
     Rule("PF19", "Triton container for the release", container),
-    Rule("PF23", "Features that fail together", reuse_with_windows),
+    Rule("PF23", "Features that fail, or are untested, together", together),
     Rule("PF24", "Settings the release has a key for", keys),
     Rule("PF26", "Toolchain for the release", toolchain),
-    Rule("PF29", "Runtime against the hardware", runtime),
 )

@@ -10,17 +10,14 @@ from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.memory import memory_plan
 from trtllm_kit.plan.parallelism import Split, fast_reach, kv_heads_per_rank, legal_tensors, obstacles
-from trtllm_kit.spec.model import Experts
-
-HEAD_DIM_STEP = 8
-"""Attention kernels take head sizes in steps of this many elements."""
+from trtllm_kit.upstream.bounds import bound
 
 
 def _in_the_way(rule: str) -> Callable[[Case], Iterator[Finding]]:
     """Make the check that reports one rule's obstacles to the split."""
 
     def check(case: Case) -> Iterator[Finding]:
-        for obstacle in obstacles(case.plan.model, case.split, case.hardware):
+        for obstacle in case.obstacles:
             if obstacle.rule != rule:
                 continue
             yield Finding(
@@ -38,33 +35,42 @@ def kv_heads(case: Case) -> Iterator[Finding]:
     """PF2: KV heads that can be neither split nor copied, and KV heads that are copied."""
     yield from _in_the_way("PF2")(case)
     copies, ranks = case.plan.parallelism.kv_replication.value, case.split.tensor
-    if copies < 2 or any(obstacle.rule == "PF2" for obstacle in obstacles(case.plan.model, case.split, case.hardware)):
+    if copies < 2 or any(obstacle.rule == "PF2" for obstacle in case.obstacles):
         return
     heads = min(layer.attention.kv_heads for layer in case.plan.model.layers)
     held = kv_heads_per_rank(case.plan.model.layers[0].attention, ranks)
-    without = memory_plan(replace(case.sizing, split=replace(case.split, tensor=heads)))
     yield Finding(
         rule="PF2",
-        severity=Severity.WARNING if without.fits else Severity.INFO,
+        severity=Severity.INFO,  # asked for, or the fewest ranks that fit: auto takes no more
         message=f"Every KV head is copied {copies} times, which multiplies the whole KV cache by it.",
         compared=f"{heads} KV heads, {ranks} tensor ranks, {held} a rank",
-        suggestion=f"parallelism.tensor: {heads}"
-        if without.fits
-        else f"nothing to do: {heads} ranks hold too few sequences",
+        suggestion=_without_copies(case, replace(case.split, tensor=heads)),
     )
+
+
+def _without_copies(case: Case, split: Split) -> str:
+    """Say whether as many ranks as there are KV heads would do, and what it would leave unused."""
+    blocked = obstacles(case.plan.model, split, case.hardware)
+    if blocked:
+        return f"nothing to do: {split.tensor} ranks are not legal here, {blocked[0].compared}"
+    if not memory_plan(replace(case.sizing, split=split)).fits:
+        return f"nothing to do: {split.tensor} ranks hold too little"
+    idle = case.hardware.gpus - split.world_size
+    return f"parallelism.tensor: {split.tensor} (holds what is asked too, and leaves {idle} GPUs idle)"
 
 
 def head_size(case: Case) -> Iterator[Finding]:
     """PF3: a head size the attention kernels do not take."""
+    step = bound("head_size_step")
     for size in sorted({layer.attention.head_dim for layer in case.plan.model.layers}):
-        if size % HEAD_DIM_STEP == 0:
+        if size % step.value == 0:
             continue
-        padded = ceil(size / HEAD_DIM_STEP) * HEAD_DIM_STEP
+        padded = ceil(size / step.value) * round(step.value)
         yield Finding(
             rule="PF3",
-            severity=Severity.ERROR,
-            message=f"The attention kernels do not take heads of {size} elements.",
-            compared=f"{size} is not a multiple of {HEAD_DIM_STEP}",
+            severity=Severity.ERROR if step.certainty == "read" else Severity.WARNING,
+            message=f"The attention kernels are not known to take heads of {size} elements.",
+            compared=f"{size} is not a multiple of {step.value:g}",
             suggestion=f"pad the weights to heads of {padded}, or use another model",
         )
 
@@ -94,18 +100,16 @@ def _tensor_suggestion(case: Case) -> str:
 
 
 def _expert_suggestion(case: Case) -> str:
-    counts = {
-        block.experts
-        for block in (layer.feed_forward for layer in case.plan.model.layers)
-        if isinstance(block, Experts)
-    }
-    if not counts:
-        return "parallelism.expert: 1"
+    """Name the expert ranks that bring no new obstacle, and the nearest of them."""
+    known = {obstacle.rule for obstacle in case.obstacles} - {"PF28"}
+    splits = [replace(case.split, expert=size) for size in range(1, case.split.tensor + 1)]
     legal = [
-        size
-        for size in range(1, case.split.tensor + 1)
-        if case.split.tensor % size == 0 and all(count % size == 0 for count in counts)
+        split.expert
+        for split in splits
+        if {obstacle.rule for obstacle in obstacles(case.plan.model, split, case.hardware)} <= known
     ]
+    if not legal:
+        return "parallelism.expert: 1 with parallelism.tensor: auto"
     nearest = min(legal, key=lambda size: (abs(size - case.split.expert), size))
     return f"parallelism.expert: {nearest} (legal with tensor {case.split.tensor}: {', '.join(map(str, legal))})"
 
