@@ -93,7 +93,7 @@ def test_auto_skips_rank_counts_that_do_not_divide_the_heads() -> None:
 
 
 def test_auto_takes_ranks_that_hold_the_longest_sequence_too() -> None:
-    """What PF18 refuses is not chosen: one rank holds five asked sequences of 8B and none of 131,072 tokens."""
+    """What PF18 refuses is not chosen: one rank of 24 GiB holds 17 asked sequences of 8B and none of 131,072 tokens."""
     made = make_plan(llama_8b(), profile({"limits.max_seq_len": 131_072}), hardware(4, 24))
     assert 2 == made.parallelism.tensor.value
     wanted = "of 1 asked sequences tensor 1 holds 17 but none longer than 35,136 tokens, tensor 2 holds"
