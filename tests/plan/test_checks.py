@@ -95,7 +95,7 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "weights bf16, kv_cache fp8", "quantization.weights: fp8, or quantization.kv_cache: bf16"),
     ("PF8", WARNING, with_facts(llama_8b(), family="qwen2", architecture="Qwen2ForCausalLM"), hardware(),
      {"quantization.kv_cache": "fp8", "quantization.weights": "fp8"},
-     "family qwen2, kv_cache fp8", "quantization.kv_cache: bf16, or compare both with trtkit evaluate"),
+     "family qwen2, kv_cache fp8", "quantization.kv_cache: bf16, or read the quality report in the manifest of convert"),
     ("PF11", ERROR, smollm2(), hardware(), {"limits.max_seq_len": 16384},
      "max_seq_len 16,384, the model's positions 8,192", "limits.max_seq_len: 8192"),
     ("PF12", ERROR, with_facts(llama_8b(), quantized_as="awq"), hardware(), {},

@@ -17,10 +17,11 @@ from trtllm_kit.build.llm_api import llm_api_document
 from trtllm_kit.checkpoint.plan_file import plan_text
 from trtllm_kit.errors import KitError, PlanRefused, UsageError
 from trtllm_kit.plan.decide import make_plan, require_ok
-from trtllm_kit.plan.plan import Plan, conversion_digest, conversion_sections
+from trtllm_kit.plan.plan import Plan, conversion_digest, conversion_sections, profile_key
 from trtllm_kit.spec.hf_config import read_model_spec
 from trtllm_kit.spec.load import load_hardware
 from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.profile import DeployProfile
 from trtllm_kit.upstream.llm_api import unknown_llm_api_keys
 
 LONG = {"limits.max_seq_len": 131072, "load.input_tokens": 122_880, "load.output_tokens": 4096}
@@ -237,3 +238,22 @@ def readable(path: Path) -> Iterator[ModelSpec]:
     """Yield the model of a file, if it is one the kit reads."""
     with suppress(KitError):
         yield read_model_spec(json.loads(path.read_text("utf-8")), path.name)
+
+
+def test_every_decision_an_operator_can_set_is_shown_under_its_profile_key() -> None:
+    """What the plan calls otherwise has a translation, and each translated key exists in the profile."""
+    document = DeployProfile.model_json_schema()
+    keys = {profile_key(key) for key, _ in plan_of().decisions()} - {"parallelism.kv_replication"}
+    for key in keys:
+        section, _, last = key.rpartition(".")
+        owner = document["$defs"][_SECTIONS[section]] if section else document
+        assert last in owner["properties"], key
+
+
+_SECTIONS = {
+    "quantization": "Quantization",
+    "parallelism": "Parallelism",
+    "limits": "Limits",
+    "kv_cache": "KvCache",
+    "scheduler": "Scheduler",
+}

@@ -9,7 +9,7 @@ import pytest
 from tests.support.specs import hardware, llama_8b, llama_70b, llama_405b, profile, qwen3_moe
 from trtllm_kit.findings import errors
 from trtllm_kit.plan.decide import make_plan
-from trtllm_kit.plan.remedies import KNOBS, Attempt, nearest_fits, with_changes
+from trtllm_kit.plan.remedies import KNOBS, Attempt, nearest_fits, other_machines, with_changes
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.model import ModelSpec
@@ -141,3 +141,17 @@ def test_the_longest_sequence_that_fits_is_offered_and_not_the_asked_one() -> No
 def test_every_knob_says_what_it_costs() -> None:
     """A remedy is never presented as free."""
     assert all(knob.cost for knob in KNOBS)
+
+
+def test_a_model_that_fits_nowhere_on_its_machine_is_told_where_it_does() -> None:
+    """405B on one small machine is offered the machine it fits, planned there with ranks of its own."""
+    small = hardware()
+    large = hardware(32).model_copy(update={"name": "large"})
+    model, asked = llama_405b(), profile({"quantization.weights": "fp8", "quantization.kv_cache": "fp8"})
+    plan = settle(model, asked, small)
+    assert () == nearest_fits(model, asked, small)
+
+    found = other_machines(plan, model, asked, [small, large])
+    assert ["large"] == [remedy.changes["hardware"] for remedy in found]
+    ranks = {"hardware": "large", "parallelism.tensor": found[0].changes["parallelism.tensor"]}
+    assert settle(model, with_changes(asked, ranks), large).memory.fits

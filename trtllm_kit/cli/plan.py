@@ -26,14 +26,16 @@ def plan(context: typer.Context, model: ModelArgument, profile: ProfileOption, s
 def run_plan(session: Session, model: str, profile: str, *, strict: bool = False) -> int:
     """Plan, show the plan with its findings and remedies, return the exit code."""
     from trtllm_kit.plan.decide import make_plan
-    from trtllm_kit.plan.remedies import nearest_fits
-    from trtllm_kit.spec.load import hardware_for, load_model, load_profile
+    from trtllm_kit.plan.remedies import nearest_fits, other_machines
+    from trtllm_kit.spec.load import hardware_for, hardware_names, load_hardware, load_model, load_profile
 
     loaded = load_profile(profile)
     hardware = hardware_for(loaded.profile)
     spec = load_model(model_folder(session, model))
     made = make_plan(spec, loaded, hardware)
     remedies = () if made.memory.fits else nearest_fits(spec, loaded, hardware)
+    if not made.memory.fits and not remedies:
+        remedies = other_machines(made, spec, loaded, map(load_hardware, hardware_names()))
     refused = bool(errors(made.findings)) or (strict and bool(warnings(made.findings)))
     document = made.model_dump(mode="json") | {
         "digest": made.digest,
@@ -85,15 +87,17 @@ def _model_line(made: Plan) -> str:
 
 
 def _decisions(made: Plan, *, verbose: bool) -> str:
+    from trtllm_kit.plan.plan import profile_key
+
     rows = []
     for key, decision in made.decisions():
         value = ", ".join(decision.value) if isinstance(decision.value, tuple) else str(decision.value)
         value = value.lower() if isinstance(decision.value, bool) else value
-        rows.append((key, value, decision.source, decision.reason))
+        rows.append((profile_key(key), value, decision.source, decision.reason))
     if not verbose:
         rows = [row for row in rows if row[2] != "default"]
     more = "" if verbose else "\n(defaults are not listed: --verbose shows them)"
-    return table(("field", "value", "from", "because"), rows) + more
+    return table(("profile key", "value", "from", "because"), rows) + more
 
 
 def _memory(made: Plan, *, verbose: bool) -> str:

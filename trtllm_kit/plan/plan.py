@@ -175,6 +175,23 @@ class Plan(_Frozen):
         yield from _decisions("", self)
 
 
+def profile_key(key: str) -> str:
+    """Return the key of a deploy profile that sets what the plan decides under ``key``."""
+    return _PROFILE_KEYS.get(key, key)
+
+
+_PROFILE_KEYS = {
+    "release": "trtllm_version",
+    "runtime.runtime": "runtime",
+    "runtime.free_gpu_memory_fraction": "kv_cache.free_gpu_memory_fraction",
+    "runtime.tokens_per_block": "kv_cache.tokens_per_block",
+    "runtime.enable_block_reuse": "kv_cache.enable_block_reuse",
+    "runtime.scheduler_policy": "scheduler.policy",
+    "runtime.chunked_prefill": "scheduler.chunked_prefill",
+}
+"""Where an operator sets what the plan calls otherwise."""
+
+
 def conversion_digest(plan: Plan) -> str:
     """Hash what a checkpoint's bytes depend on."""
     return digest_of(conversion_sections(plan))

@@ -6,7 +6,7 @@ promise first (a larger fraction, idle GPUs, smaller steps), then number formats
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -95,6 +95,27 @@ def nearest_to(plan: Plan, model: ModelSpec, loaded: LoadedProfile, hardware: Ha
     return tuple(found or islice(_pairs(attempt), MOST_REMEDIES))
 
 
+def other_machines(
+    plan: Plan, model: ModelSpec, loaded: LoadedProfile, machines: Iterable[Hardware]
+) -> tuple[Remedy, ...]:
+    """Return the machines on which the same profile fits, the fewest GPUs first; each was planned.
+
+    For a plan that nothing on its own machine makes fit. Ranks are chosen anew there.
+    """
+    found = []
+    for machine in machines:
+        if machine.name == plan.hardware or machine.is_rehearsal:
+            continue
+        changes: Changes = {"hardware": machine.name, "gpu_memory": None, "parallelism.tensor": "auto"}
+        there = Attempt(model, loaded, machine, plan)
+        remedy = _remedy(there, changes, "another machine")
+        if remedy is not None:
+            ranks = there.after(changes).parallelism.tensor.value
+            settled = {"hardware": machine.name, "parallelism.tensor": ranks}
+            found.append(remedy.model_copy(update={"changes": settled, "change": _in_words(settled)}))
+    return tuple(sorted(found, key=lambda one: one.changes["parallelism.tensor"]))
+
+
 def with_changes(loaded: LoadedProfile, changes: Mapping[str, Any]) -> LoadedProfile:
     """Return the profile with dotted keys set, each counted as set by the profile."""
     document = loaded.profile.model_dump()
@@ -136,8 +157,11 @@ def _remedy(attempt: Attempt, changes: Changes, cost: str) -> Remedy | None:
     known = {finding.rule for finding in errors(attempt.plan.findings)} - {MEMORY_RULE}
     if not {finding.rule for finding in errors(plan.findings)} <= known:
         return None
-    change = ", ".join(f"{key}: {value}" for key, value in changes.items())
-    return Remedy(change=change, changes=changes, sequences=plan.memory.sequences, cost=cost)
+    return Remedy(change=_in_words(changes), changes=changes, sequences=plan.memory.sequences, cost=cost)
+
+
+def _in_words(changes: Changes) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in changes.items())
 
 
 def _fractions(attempt: Attempt) -> Iterator[Changes]:
@@ -218,8 +242,8 @@ KNOBS = (
     Knob(_step_tokens, "long prompts take more steps"),
     Knob(_batches, "fewer requests in one step"),
     Knob(_shorter_sequences, "longer requests are refused"),
-    Knob(_fp8_weights, "weights in 8 bit: measure with trtkit evaluate"),
-    Knob(_fp8_cache, "keys and values in 8 bit: measure with trtkit evaluate"),
+    Knob(_fp8_weights, "weights in 8 bit: convert reports how much it lost"),
+    Knob(_fp8_cache, "keys and values in 8 bit: convert reports how much it lost"),
     Knob(_fewer_sequences, "a smaller promise: more requests wait"),
     Knob(_shorter_prompts, "a smaller promise: shorter prompts"),
 )

@@ -37,7 +37,7 @@ def kv_format(case: Case) -> Iterator[Finding]:
             severity=Severity.WARNING,
             message=f"Qwen2 models, whose keys have outliers, and an FP8 KV cache together {known.note}.",
             compared=f"family {case.plan.model.family}, kv_cache {chosen}",
-            suggestion="quantization.kv_cache: bf16, or compare both with trtkit evaluate",
+            suggestion="quantization.kv_cache: bf16, or read the quality report in the manifest of convert",
         )
 
 
