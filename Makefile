@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 TORCH ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-slow oracle lint types docs wheel clean
+.PHONY: help setup setup-dev demo test test-slow oracle lint types docs bench wheel clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +37,9 @@ types: $(VENV)/.dev  ## mypy, strict.
 
 docs: $(VENV)/.dev  ## Write the generated reference pages again.
 	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.dev  ## Timings, as ratios to a baseline of the same run.
+	$(BIN)/python benchmarks/run.py
 
 wheel: $(VENV)/.dev  ## Build the wheel into dist/.
 	$(BIN)/python -m build --wheel --outdir dist

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from trtllm_kit.resources import triton_models
+
 FAKES = Path(__file__).parent / "fakes"
 
-for folder in (FAKES, ROOT / "triton_models" / "llmapi"):
+for folder in (FAKES, triton_models() / "llmapi"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))

@@ -8,6 +8,9 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
+mkdir "$scratch/model"
+cp "$root/tests/golden/models/llama-3.1-405b.json" "$scratch/model/config.json"
+
 # The core alone, on every Python it promises that this machine has.
 for python in python3.11 python3.12 python3.13; do
   "$python" -c 'import venv, ensurepip' 2>/dev/null || { echo "no usable $python here: not tried"; continue; }
@@ -19,7 +22,7 @@ for python in python3.11 python3.12 python3.13; do
     trtkit --version
     trtkit profiles list >/dev/null
     trtkit profiles validate gh200-nvl32-llama3.1-405b-fp8 >/dev/null
-    trtkit plan "$root/tests/golden/models/llama3.1-405b" --profile gh200-nvl32-llama3.1-405b-fp8 >/dev/null
+    trtkit plan "$scratch/model" --profile gh200-nvl32-llama3.1-405b-fp8 >/dev/null
     "$scratch/$python/bin/python" -c 'from trtllm_kit.resources import triton_models as f; assert "_data" in str(f()) and (f() / "llmapi/model.py").is_file()'
   )
   echo "core works on $python"

@@ -1,0 +1,139 @@
+"""Timings as ratios to a baseline measured in the same run: ``make bench``.
+
+convert   BF16 conversion of a synthetic checkpoint against reading and writing the same files, both flushed to disk
+plan      the whole ``trtkit plan`` of a 405B model against ``trtkit --version``
+health    the whole ``trtkit check-health`` of a local page against ``trtkit --version``
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TRTKIT = str(Path(sys.executable).parent / "trtkit")
+RUNS = 5
+LAYERS, HIDDEN, INTERMEDIATE, VOCAB = 12, 2048, 8192, 32000
+PAGE = (ROOT / "tests" / "health" / "pages" / "triton-2.51-simulated-idle.prom").read_bytes()
+
+
+def main() -> int:
+    """Run every comparison and print one line each."""
+    with tempfile.TemporaryDirectory(prefix="trtkit-bench-") as scratch:
+        folder = Path(scratch)
+        version = median(lambda: command("--version"))
+        report("plan of 405B", median(lambda: command("plan", model_405b(folder), "-p", NVL32)), "--version", version)
+        with page_server() as url:
+            check = median(lambda: command("check-health", "--url", url, "-p", CPU, "--samples", "1"))
+        report("check-health", check, "--version", version)
+        source, size = synthetic_model(folder / "model")
+        copied = median(lambda: copy(source, folder / "copy"), RUNS)
+        converted = median(lambda: convert(source, folder), RUNS)
+        report(f"convert BF16, {size / 1e9:.2f} GB", converted, "copy and fsync", copied)
+    return 0
+
+
+NVL32, CPU = "gh200-nvl32-llama3.1-405b-fp8", "cpu-rehearsal-smollm2"
+
+
+def report(what: str, seconds: float, baseline: str, baseline_seconds: float) -> None:
+    """Print one comparison."""
+    ratio = seconds / baseline_seconds
+    print(f"{what:28} {seconds:8.3f} s   {ratio:6.2f} x {baseline} ({baseline_seconds:.3f} s), medians of {RUNS}")
+
+
+def median(work: Callable[[], object], runs: int = RUNS) -> float:
+    """Return the median duration of some runs after one that warms up, seconds."""
+    work()
+    seconds = []
+    for _ in range(runs):
+        begun = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - begun)
+    return statistics.median(seconds)
+
+
+def command(*arguments: str | Path) -> None:
+    """Run the installed command; its verdict does not matter here, a crash does."""
+    done = subprocess.run([TRTKIT, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+def model_405b(folder: Path) -> Path:
+    """Make a folder with the configuration of Llama 3.1 405B."""
+    model = folder / "llama-3.1-405b"
+    model.mkdir(exist_ok=True)
+    shutil.copy(ROOT / "tests" / "golden" / "models" / "llama-3.1-405b.json", model / "config.json")
+    return model
+
+
+def synthetic_model(folder: Path) -> tuple[Path, int]:
+    """Write a Llama-shaped BF16 model of random weights; return its folder and size in bytes."""
+    sys.path.insert(0, str(ROOT))
+    from tests.support.tiny_model import write_tiny_model
+
+    sizes = {"hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "num_hidden_layers": LAYERS}
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": VOCAB}
+    write_tiny_model(folder, shards=2, **sizes, **heads)
+    return folder, sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+
+
+def copy(source: Path, target: Path) -> None:
+    """Copy the weights through memory and flush them, as any converter must."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for path in source.glob("*.safetensors"):
+        with path.open("rb") as read, (target / path.name).open("wb") as write:
+            shutil.copyfileobj(read, write, 1 << 22)
+            os.fsync(write.fileno())
+
+
+def convert(source: Path, folder: Path) -> None:
+    """Convert to BF16 with everything the verb does: checks, hashes, journal, manifest."""
+    profile = folder / "bench.yaml"
+    profile.write_text(
+        f"base: {CPU}\nname: bench\ngpu_memory: 64 GiB\nquantization: {{weights: bf16, kv_cache: bf16}}\n"
+        "limits: {max_seq_len: 512, max_num_tokens: 512}\n"
+    )
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    command("convert", source, "-p", profile, "--out", folder / "out")
+    assert json.loads((folder / "out" / "trtkit-manifest.json").read_text())["kind"] == "checkpoint"
+
+
+class page_server:  # noqa: N801  # reads as a verb
+    """Serve one metrics page on loopback."""
+
+    def __enter__(self) -> str:
+        """Start and return the URL."""
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(PAGE)))
+                self.end_headers()
+                self.wfile.write(PAGE)
+
+            def log_message(self, *_: object) -> None:
+                """Stay quiet."""
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self._server.server_port}/metrics"
+
+    def __exit__(self, *_: object) -> None:
+        """Stop."""
+        self._server.shutdown()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
