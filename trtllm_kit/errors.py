@@ -1,7 +1,7 @@
 """Every way the kit can refuse, with a stable code and an exit code.
 
 A ``KitError`` prints as three lines: what failed (with the value), why (with the numbers compared),
-and ``try:`` one command or one key to change. The tree::
+and ``try:`` one command or one key to change; names from files are escaped, so that each stays one line. The tree::
 
     KitError
     ├── UsageError                  KIT-USAGE-001    2   the command line
@@ -27,6 +27,8 @@ and ``try:`` one command or one key to change. The tree::
         ├── ServerFailed            KIT-SERVE-001
         ├── PortInUse               KIT-SERVE-002
         ├── RequestFailed           KIT-SERVE-003
+        ├── AlreadyRunning          KIT-SERVE-004
+        ├── CannotListen            KIT-SERVE-005
         ├── OutputOccupied          KIT-ARTIFACT-001
         ├── LockTimeout             KIT-ARTIFACT-002
         ├── StorageError            KIT-ARTIFACT-003
@@ -41,6 +43,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
+from trtllm_kit.printable import printable
+
 
 class KitError(Exception):
     """Base of every error the kit raises on purpose."""
@@ -50,18 +54,21 @@ class KitError(Exception):
 
     def __init__(self, what: str, *, why: str, hint: str) -> None:
         """Say ``what`` failed with the value, ``why`` with the numbers compared, and one ``hint`` to try."""
-        super().__init__(what)
-        self.what = what
-        self.why = why
-        self.hint = hint
+        self.what, self.why, self.hint = printable(what), printable(why), printable(hint)
+        super().__init__(self.what)
 
     def lines(self) -> tuple[str, str, str]:
         """Return the three lines a user sees."""
         return (f"error[{self.code}]: {self.what}", f"  because: {self.why}", f"  try: {self.hint}")
 
+    def evidence(self) -> tuple[str, ...]:
+        """Return the lines to show between why and try, one for each thing found."""
+        return ()
+
     def __str__(self) -> str:
-        """Join the three lines."""
-        return "\n".join(self.lines())
+        """Join the lines, with the evidence between why and try."""
+        what, why, hint = self.lines()
+        return "\n".join((what, why, *(f"    {line}" for line in self.evidence()), hint))
 
 
 class UsageError(KitError):
@@ -77,12 +84,11 @@ class ListsProblems(KitError):
     def __init__(self, what: str, *, why: str, hint: str, problems: tuple[str, ...] = ()) -> None:
         """Carry every problem found, one line each, in ``problems``."""
         super().__init__(what, why=why, hint=hint)
-        self.problems = problems
+        self.problems = tuple(map(printable, problems))
 
-    def __str__(self) -> str:
-        """Put the problems, one a line, between why and try."""
-        what, why, hint = self.lines()
-        return "\n".join((what, why, *(f"    {problem}" for problem in self.problems), hint))
+    def evidence(self) -> tuple[str, ...]:
+        """Return the problems."""
+        return self.problems
 
 
 class ProfileError(ListsProblems, UsageError):
@@ -207,12 +213,11 @@ class ServerFailed(CannotDo):
     def __init__(self, what: str, *, why: str, hint: str, log: tuple[str, ...] = ()) -> None:
         """Carry the last log lines in ``log``."""
         super().__init__(what, why=why, hint=hint)
-        self.log = log
+        self.log = tuple(map(printable, log))
 
-    def __str__(self) -> str:
-        """Put the log lines, one a line, between why and try."""
-        what, why, hint = self.lines()
-        return "\n".join((what, why, *(f"    {line}" for line in self.log), hint))
+    def evidence(self) -> tuple[str, ...]:
+        """Return the log lines."""
+        return self.log
 
 
 class PortInUse(CannotDo):
@@ -225,6 +230,18 @@ class RequestFailed(CannotDo):
     """A request to the server failed."""
 
     code = "KIT-SERVE-003"
+
+
+class AlreadyRunning(CannotDo):
+    """A server runs on that repository already."""
+
+    code = "KIT-SERVE-004"
+
+
+class CannotListen(CannotDo):
+    """The server cannot listen there: no address of this machine, or a port that this user may not bind."""
+
+    code = "KIT-SERVE-005"
 
 
 class OutputOccupied(CannotDo):
@@ -275,6 +292,7 @@ _HINTS = {
     errno.EACCES: "give this user read (and for outputs write) permission on that path",
     errno.EPERM: "give this user permission on that path",
     errno.EROFS: "choose an output on a file system that is mounted for writing",
+    errno.E2BIG: "shorten the environment variables: those of the profile, and those of this shell",
     errno.ENOENT: "check the path; a file that was there may have been removed during the run",
 }
 

@@ -101,6 +101,20 @@ def test_a_calibration_text_that_moved_is_no_drift_and_an_edited_one_is(make_che
         require_same_conversion(checkpoint, with_text("here.txt", None))
 
 
+def test_an_output_behind_a_link_finds_its_checkpoint(make_checkpoint: MakeCheckpoint) -> None:
+    """With ``out`` a link into a folder of another depth, the link leads to the checkpoint, made first and mended."""
+    made = plan_of()
+    checkpoint = make_checkpoint(made)
+    real, out = checkpoint.parent / "a" / "b" / "c" / "engine", checkpoint.parent / "engine"
+    real.parent.mkdir(parents=True)
+    out.symlink_to(real)
+    build(checkpoint, made, out, Silent())
+    assert checkpoint.resolve() == (out / "checkpoint").resolve(strict=True)
+    (out / "checkpoint").unlink()
+    assert build(checkpoint, made, out, Silent()).up_to_date
+    assert checkpoint.resolve() == (real / "checkpoint").resolve(strict=True)
+
+
 def test_two_places_give_the_same_bytes(make_checkpoint: MakeCheckpoint) -> None:
     """No path, clock or host is in an engine."""
     made = plan_of(MOCK)

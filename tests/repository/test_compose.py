@@ -115,7 +115,8 @@ def test_a_mock_engine_cannot_be_served_by_tensorrt_llm(model: Path) -> None:
 
 def test_a_release_without_the_llmapi_model_is_refused(model: Path) -> None:
     """Releases before 0.19 have no llmapi model to write a repository for."""
-    plan = plan_of(model, {"toolchain": "mock", "trtllm_version": "0.17.0"})
+    plan = plan_of(model, {"toolchain": "mock"})
+    plan = plan.model_copy(update={"release": plan.release.model_copy(update={"value": "0.17.0"})})
 
     with pytest.raises(RepositoryError, match="has no llmapi model"):
         repository_files(plan)
@@ -173,6 +174,22 @@ def test_a_second_deploy_does_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "moved").resolve() == (out / LINK).resolve()
 
 
+@pytest.mark.parametrize("real", ["far/away/in/here", "near"])
+def test_an_output_behind_a_link_finds_its_checkpoint(tmp_path: Path, real: str) -> None:
+    """With ``out`` a link into a folder of another depth, the links lead to the checkpoint, made first and mended."""
+    engine, plan = make_engine(tmp_path)
+    (tmp_path / real).parent.mkdir(parents=True, exist_ok=True)
+    out = tmp_path / "a" / "b" / "repository"
+    out.parent.mkdir(parents=True)
+    out.symlink_to(tmp_path / real)
+
+    assert not deploy(engine, plan, out).up_to_date
+    assert (tmp_path / "checkpoint").resolve() == (out / LINK).resolve(strict=True)
+    (out / LINK).unlink()
+    assert deploy(engine, plan, out).up_to_date
+    assert (tmp_path / "checkpoint").resolve() == (tmp_path / real / LINK).resolve(strict=True)
+
+
 def test_another_port_is_another_repository_of_the_same_engine(tmp_path: Path) -> None:
     """How it is served may change without building again."""
     engine, plan = make_engine(tmp_path)
@@ -195,6 +212,7 @@ def test_an_engine_of_another_plan_is_refused(tmp_path: Path) -> None:
 
     assert "max_batch_size (was 16, now 8)" in drift.value.why
     assert "checkpoint (was" in drift.value.why
+    assert f"{engine} was built for another plan" == drift.value.what
     assert not (tmp_path / "repository").exists()
 
 

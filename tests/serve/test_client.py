@@ -133,6 +133,14 @@ def test_events_may_be_cut_anywhere(serve: Callable[[Answerer], str]) -> None:
     assert ["grün 你"] == [piece.text for piece in stream(url, "m", "p", Sampling())]
 
 
+def test_a_dead_stub_is_no_fault_of_the_request(serve: Callable[[Answerer], str]) -> None:
+    """When the model's process has died the advice is to start the server again."""
+    url = serve(whole(400, {"error": "Stub process 'tensorrt_llm_0_0' is not healthy."}))
+
+    with pytest.raises(RequestFailed, match="try: stop the server with trtkit stop and start it again"):
+        generate(url, "m", "p", Sampling())
+
+
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [

@@ -92,6 +92,13 @@ def test_urls_are_what_a_client_asks(host: str, url: str) -> None:
     assert (f"http://{url}:1", f"{url}:2", f"http://{url}:3/metrics") == (urls.http, urls.grpc, urls.metrics)
 
 
+def test_ipv6_is_spelled_as_each_endpoint_reads_it() -> None:
+    """Triton's web server wants a prefix, its gRPC server brackets."""
+    flags = [word for word in command(Serve(host="fd00::2")).argv if "-address=" in word]
+
+    assert ["--http-address=ipv6:fd00::2", "--grpc-address=[fd00::2]", "--metrics-address=ipv6:fd00::2"] == flags
+
+
 def test_equal_ports_are_refused() -> None:
     """Two services on one port are refused with both names."""
     with pytest.raises(UsageError) as refused:

@@ -14,15 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.ports import free_ports
 from tests.support.rehearsal import make_repository, until
-from trtllm_kit.errors import PortInUse, ServerFailed, UsageError
+from trtllm_kit.errors import (
+    AlreadyRunning,
+    CannotListen,
+    PortInUse,
+    RequestFailed,
+    ServerFailed,
+    StorageError,
+    UsageError,
+)
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.progress import Silent
 from trtllm_kit.serve.client import Sampling, generate, ready, stream
-from trtllm_kit.serve.process import check_ports, start, stop_background
-from trtllm_kit.serve.run_record import RunRecord, is_running, read_record
-from trtllm_kit.spec.profile import Serve
+from trtllm_kit.serve.process import start, stop_background
+from trtllm_kit.serve.run_record import RunRecord, is_running, read_record, stub_processes
 
 MODEL = "tensorrt_llm"
 triton = pytest.mark.triton
@@ -129,12 +135,103 @@ def test_a_background_server_outlives_its_starter(repository: tuple[Path, Plan])
     with pytest.raises(ProcessLookupError):
         os.killpg(starter.pid, signal.SIGHUP)  # closing the starter's terminal reaches nobody
     assert "length" == generate(record.urls.http, MODEL, "hi", Sampling(max_tokens=2)).finish_reason
-    with pytest.raises(ServerFailed, match=r"a server runs on .* already"):
+    with pytest.raises(AlreadyRunning, match=r"a server runs on .* already"):
         start(folder, plan.serve, {}, Silent())
     assert record.pid == stop_background(folder)
 
     assert [] == left_of(record)
     assert stop_background(folder) is None
+
+
+class Told(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        """Nothing was told yet."""
+        self.labels: list[str] = []
+        self.amount = 0.0
+
+    def start(self, label: str, total: float, unit: str) -> None:
+        """Keep what is waited for."""
+        self.labels.append(f"{label}: {total:g} {unit}")
+
+    def advance(self, amount: float) -> None:
+        """Add up."""
+        self.amount += amount
+
+
+@triton
+def test_a_server_whose_stub_died_is_ended_soon(repository: tuple[Path, Plan]) -> None:
+    """Nobody is left who could finish the running request, so the exit time-out is not waited for."""
+    folder, plan = repository
+    with start(folder, plan.serve, {}, Silent()).keep() as server:
+        record = recorded(folder)
+    pieces = stream(server.urls.http, MODEL, "tell me", Sampling(max_tokens=400))
+    next(pieces)
+    for stub in stub_processes(record.shm_prefix):
+        os.kill(stub, signal.SIGKILL)
+    before = time.monotonic()
+
+    assert server.pid == stop_background(folder)
+
+    assert 15 > time.monotonic() - before
+    assert [] == left_of(record)
+    with pytest.raises(RequestFailed):
+        list(pieces)
+
+
+@triton
+@pytest.mark.parametrize("stopped", ["server", "stubs", "both"])
+def test_a_suspended_server_is_woken_and_ends_cleanly(repository: tuple[Path, Plan], stopped: str) -> None:
+    """Under SIGSTOP nobody hears SIGTERM; woken, the server ends by itself and well before its time-out."""
+    folder, plan = repository
+    with start(folder, plan.serve, {}, Silent()).keep() as server:
+        record = recorded(folder)
+    stubs = stub_processes(record.shm_prefix)
+    for pid in {"server": (server.pid,), "stubs": stubs, "both": (server.pid, *stubs)}[stopped]:
+        os.kill(pid, signal.SIGSTOP)
+    before, told = time.monotonic(), Told()
+
+    assert server.pid == stop_background(folder, told)
+
+    assert 15 > time.monotonic() - before
+    assert not server.running()
+    server.raise_if_exited()  # it ended with success, by no signal
+    assert [] == left_of(record)
+    assert ["waiting for running requests: 35 seconds"] == told.labels
+    assert 0 < told.amount < 15
+
+
+@triton
+@pytest.mark.parametrize(("host", "url"), [("localhost", "http://127.0.0.1:"), ("::1", "http://[::1]:")])
+def test_a_name_and_ipv6_are_listened_on(repository: tuple[Path, Plan], host: str, url: str) -> None:
+    """A host name is resolved before Triton sees it, and an IPv6 address spelled as Triton reads it."""
+    folder, plan = repository
+
+    with start(folder, plan.serve.model_copy(update={"host": host}), {}, Silent()) as server:
+        assert server.urls.http.startswith(url)
+        assert "length" == generate(server.urls.http, MODEL, "hi", Sampling(max_tokens=1)).finish_reason
+
+
+def test_a_foreign_address_starts_nothing(repository: tuple[Path, Plan]) -> None:
+    """An address of another machine is refused before there is a process, a log or a record."""
+    folder, plan = repository
+
+    with pytest.raises(CannotListen, match=r"serve\.host 192\.0\.2\.77 is no address of this machine"):
+        start(folder, plan.serve.model_copy(update={"host": "192.0.2.77"}), {}, Silent())
+
+    assert not list(folder.parent.glob("*.server.log"))
+    assert read_record(folder) is None
+
+
+def test_an_environment_too_large_is_told_and_leaves_nothing(repository: tuple[Path, Plan]) -> None:
+    """What the system does not take at the launch is an error of the three-line form."""
+    folder, plan = repository
+
+    with pytest.raises(StorageError, match="shorten the environment"):
+        start(folder, plan.serve, {"LONG": "x" * 200_000}, Silent())
+
+    assert read_record(folder) is None
 
 
 @triton
@@ -254,20 +351,6 @@ def test_a_taken_port_is_named_with_a_free_one(repository: tuple[Path, Plan]) ->
     assert f"serve.grpc_port {port} is taken" == taken.value.what
     assert "set serve.grpc_port to " in taken.value.hint
     assert read_record(folder) is None
-
-
-def test_a_port_in_time_wait_is_free() -> None:
-    """A port whose last connection was closed a moment ago can be bound again, as a server does."""
-    (port,) = free_ports(1)
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-        listener.listen()
-        with socket.create_connection(("127.0.0.1", port)):
-            listener.accept()[0].close()
-    others = free_ports(2)
-
-    check_ports(Serve(http_port=port, grpc_port=others[0], metrics_port=others[1]))
 
 
 def test_equal_ports_leave_nothing(repository: tuple[Path, Plan]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from trtllm_kit.build.llm_api import CHECKPOINT
 from trtllm_kit.build.shell import run
 from trtllm_kit.build.step import Link, Run, Step, WriteFile
 from trtllm_kit.build.toolchain import steps
+from trtllm_kit.checkpoint.link import point
 from trtllm_kit.checkpoint.plan_file import read_stored_plan
-from trtllm_kit.errors import ManifestError, PlanDrift, storage_error
+from trtllm_kit.errors import ManifestError, PlanDrift
 from trtllm_kit.plan.decide import require_ok
 from trtllm_kit.plan.plan import Plan, conversion_digest, conversion_sections, digest_of
 from trtllm_kit.progress import Progress
@@ -53,7 +53,7 @@ def build(checkpoint: Path, plan: Plan, out: Path, progress: Progress) -> Build:
     key = digest_of({"steps": [step.model_dump(mode="json") for step in planned], "checkpoint": source.digest})
     with staged(out, "engine", key) as stage:
         if stage is None:
-            _point(out / CHECKPOINT, checkpoint)  # the checkpoint may have moved since
+            point(out / CHECKPOINT, checkpoint)  # the checkpoint may have moved since
             return Build(read_manifest(out, "engine"), up_to_date=True)
         _take(planned, stage, checkpoint, progress)
         facts = {
@@ -114,7 +114,7 @@ def _take(planned: tuple[Step, ...], stage: Stage, checkpoint: Path, progress: P
     progress.start("build", len(planned), "steps")
     for step in planned:
         if isinstance(step, Link):
-            _point(stage.path / step.path, checkpoint)
+            point(stage.path / step.path, checkpoint)
         elif isinstance(step, WriteFile) and not stage.has(step.path):
             stage.write_text(step.path, step.text)
         elif isinstance(step, Run) and not all(stage.has(name) for name in step.outputs):
@@ -123,18 +123,6 @@ def _take(planned: tuple[Step, ...], stage: Stage, checkpoint: Path, progress: P
                 stage.record(name)
         progress.advance(1)
     progress.finish()
-
-
-def _point(link: Path, target: Path) -> None:
-    """Make ``link`` a relative symbolic link to ``target``, replacing one that leads elsewhere."""
-    relative = os.path.relpath(target.resolve(), link.parent.resolve())
-    try:
-        if link.is_symlink() and str(link.readlink()) == relative:
-            return
-        link.unlink(missing_ok=True)
-        link.symlink_to(relative, target_is_directory=True)
-    except OSError as error:
-        raise storage_error(error, "linking the checkpoint") from error
 
 
 def _wrong_checkpoint(folder: Path, why: str) -> ManifestError:

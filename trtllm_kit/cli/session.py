@@ -16,6 +16,7 @@ from typing import Any
 
 from trtllm_kit.errors import KitError, ListsProblems, storage_error
 from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.printable import printable
 from trtllm_kit.progress import Progress
 
 GLOBAL_FLAGS = frozenset({"--json", "--verbose", "-v", "--debug"})
@@ -46,7 +47,8 @@ class Session:
 
     def log(self, line: str) -> None:
         """Say something about the work on stderr."""
-        print(line, file=sys.stderr, flush=True)  # noqa: T201
+        if sys.stderr is not None:
+            print(line.encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)  # noqa: T201
 
     def fail(self, error: KitError) -> None:
         """Show an error on stderr, and on stdout as JSON when that was asked for."""
@@ -85,8 +87,12 @@ def error_document(error: KitError) -> dict[str, Any]:
 
 def paint(text: str, colour: str, stream: Any = None) -> str:
     """Colour text for a terminal; plain elsewhere."""
-    stream = stream or sys.stdout
-    return f"\033[{colour}m{text}\033[0m" if stream.isatty() else text
+    return f"\033[{colour}m{text}\033[0m" if is_terminal(stream or sys.stdout) else text
+
+
+def is_terminal(stream: Any) -> bool:
+    """Whether a standard stream is a terminal; one that was closed before we started is None."""
+    return stream is not None and stream.isatty()
 
 
 def heading(text: str) -> str:
@@ -96,8 +102,8 @@ def heading(text: str) -> str:
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Lay out rows: a rich table on a terminal, aligned columns without colour in a pipe."""
-    cells = [[str(cell) for cell in row] for row in rows]
-    if sys.stdout.isatty():
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
+    if is_terminal(sys.stdout):
         return _rich_table(headers, cells)
     widths = [max(len(line[column]) for line in [list(headers), *cells]) for column in range(len(headers))]
     lines = [
@@ -114,7 +120,8 @@ def show_findings(findings: Sequence[Finding]) -> str:
     blocks = []
     for finding in sorted(findings, key=lambda one: order.index(one.severity)):
         label = paint(f"{finding.severity.upper()} {finding.rule}", _COLOURS[finding.severity])
-        lines = [f"{label}: {finding.message}", f"  compared: {finding.compared}", f"  try: {finding.suggestion}"]
+        texts = [printable(text) for text in (finding.message, finding.compared, finding.suggestion)]
+        lines = [f"{label}: {texts[0]}", f"  compared: {texts[1]}", f"  try: {texts[2]}"]
         blocks.append("\n".join(line for line in lines if not line.endswith(": ")))
     return "\n".join(blocks)
 
@@ -135,24 +142,26 @@ class StderrProgress:
         """Count more work and show it when it is time to."""
         self._done += amount
         now = time.monotonic()
-        pause = 0.2 if sys.stderr.isatty() else _PIPE_INTERVAL_SECONDS
+        pause = 0.2 if is_terminal(sys.stderr) else _PIPE_INTERVAL_SECONDS
         if now - self._started >= _PATIENCE_SECONDS and now - self._shown >= pause:
             self._shown = now
             self._show(now - self._started)
 
     def finish(self) -> None:
         """Clear the line."""
-        if sys.stderr.isatty() and self._shown > self._started:
+        if is_terminal(sys.stderr) and self._shown > self._started:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
 
     def _show(self, seconds: float) -> None:
+        if sys.stderr is None:
+            return
         share = min(self._done / self._total, 1.0) if self._total else 0.0
         left = f", {seconds / share - seconds:.0f} s left" if share > 0.01 else ""
         line = f"{self._label}: {share * 100:.0f} % of {_amount(self._total, self._unit)} in {seconds:.0f} s{left}"
         if self._unit == "seconds":  # a time-out is no amount of work
             line = f"{self._label}: {seconds:.0f} s (at most {self._total:.0f} s)"
-        start, end = ("\r\033[K", "") if sys.stderr.isatty() else ("", "\n")
+        start, end = ("\r\033[K", "") if is_terminal(sys.stderr) else ("", "\n")
         sys.stderr.write(f"{start}{line}{end}")
         sys.stderr.flush()
 

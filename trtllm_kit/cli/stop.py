@@ -22,6 +22,6 @@ def stop(
     session: Session = context.obj
     if read_record(repository) is None:
         read_manifest(repository, "repository")  # a mistyped path must not read as "nothing runs"
-    pid = stop_background(repository)
+    pid = stop_background(repository, session.progress())
     session.result({"stopped": pid}, lambda: f"stopped process {pid}" if pid else "no server was running")
     return 0

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,9 @@ import yaml
 from trtllm_kit.artifact import Manifest, read_manifest
 from trtllm_kit.build.engine import EngineFacts, open_engine
 from trtllm_kit.build.llm_api import CHECKPOINT, llm_api_document
+from trtllm_kit.checkpoint.link import point
 from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
-from trtllm_kit.errors import PlanDrift, RepositoryError, storage_error
+from trtllm_kit.errors import PlanDrift, RepositoryError
 from trtllm_kit.plan.plan import Plan, conversion_digest, digest_of
 from trtllm_kit.repository.model_config import ModelConfig, ModelTensor
 from trtllm_kit.repository.pbtxt import write_pbtxt
@@ -30,6 +30,7 @@ from trtllm_kit.upstream.triton import Tensor, llmapi_tensors
 MODEL = "tensorrt_llm"
 """The model's name, as upstream's repositories have it."""
 VERSION_FOLDER = f"{MODEL}/1"
+LINK = f"{VERSION_FOLDER}/{CHECKPOINT}"
 METRICS_PATH = "/metrics"
 MAX_QUEUE_SIZE = 1024
 CANCELLATION_CHECK_PERIOD_MS = 100
@@ -103,13 +104,15 @@ def deploy(engine: Path, plan: Plan, out: Path) -> Deployment:
     _require_same_engine(opened, plan)
     files = repository_files(plan)
     key = digest_of({"engine": opened.manifest.digest, "files": {name: _sha256(files[name]) for name in files}})
-    link = None if plan.serve.checkpoint_path else opened.checkpoint
+    linked = not plan.serve.checkpoint_path
     with staged(out, "repository", key) as stage:
         if stage is None:
-            _point(out, out, link)  # the checkpoint may have moved since
+            if linked:
+                point(out / LINK, opened.checkpoint)  # the checkpoint may have moved since
             return Deployment(read_manifest(out, "repository"), up_to_date=True)
         _write(stage, files)
-        _point(stage.path, out, link)
+        if linked:
+            point(stage.path / LINK, opened.checkpoint)
         inputs = {"plan": plan.digest, "engine": opened.manifest.digest}
         return Deployment(stage.publish(inputs, _facts(plan)), up_to_date=False)
 
@@ -175,7 +178,7 @@ def _require_same_engine(opened: EngineFacts, plan: Plan) -> None:
     differs += [f"{key} (was {before[key]}, now absent)" for key in before if key not in now]
     if differs:
         raise PlanDrift(
-            f"engine {opened.folder} was built for another plan",
+            f"{opened.folder} was built for another plan",
             why=f"they differ in {'; '.join(differs)}",
             hint="run trtkit build again with this profile, or deploy with the profile the engine was built for",
         )
@@ -194,21 +197,6 @@ def _write(stage: Stage, files: Mapping[str, str]) -> None:
     for name, text in files.items():
         if not stage.has(name):
             stage.write_text(name, text)
-
-
-def _point(folder: Path, out: Path, checkpoint: Path | None) -> None:
-    """Make the version folder's link to the checkpoint, relative as seen from ``out``."""
-    if checkpoint is None:
-        return
-    link = folder / VERSION_FOLDER / CHECKPOINT
-    target = os.path.relpath(checkpoint, (out.parent.resolve() / out.name / VERSION_FOLDER))
-    try:
-        if link.is_symlink() and str(link.readlink()) == target:
-            return
-        link.unlink(missing_ok=True)
-        link.symlink_to(target, target_is_directory=True)
-    except OSError as error:
-        raise storage_error(error, "linking the checkpoint") from None
 
 
 def _sha256(text: str) -> str:

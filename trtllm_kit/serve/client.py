@@ -208,6 +208,8 @@ def _hint(status: int, why: str) -> str:
     """Say what to do. Triton's generate gives status 400 for every error of a model, so the text must tell."""
     if "queue full" in why:
         return "ask again later, or deploy with a larger max_batch_size"
+    if "is not healthy" in why:  # Triton says so of a stub that has died
+        return "stop the server with trtkit stop and start it again: the model's process has died"
     if status == 404 or "unknown model" in why:
         return "trtkit deploy, or name a model that the server has"
     return "correct the request"

@@ -66,7 +66,8 @@ def server_command(
 ) -> ServerCommand:
     """Return the command for one server; ``workspace`` must be named uniquely, the shared memory is named after it.
 
-    ``environment`` is what the server inherits. Raises ``UsageError`` when two ports are the same.
+    ``environment`` is what the server inherits; the host must be an IP address. Raises ``UsageError`` when two ports
+    are the same.
     """
     ports = {"http": serve.http_port, "grpc": serve.grpc_port, "metrics": serve.metrics_port}
     _check_distinct(ports)
@@ -77,7 +78,7 @@ def server_command(
         str(installation.binary),
         f"--model-repository={repository}",
         *([f"--backend-directory={backends}"] if installation.links else []),
-        *(f"--{name}-address={serve.host}" for name in ports),
+        *(f"--{name}-address={_bound(name, serve.host)}" for name in ports),
         *(f"--{name}-port={port}" for name, port in ports.items()),
         f"--exit-timeout-secs={EXIT_TIMEOUT_SECONDS}",
         "--disable-auto-complete-config",
@@ -126,6 +127,13 @@ def _prepend(environment: dict[str, str], name: str, folders: tuple[Path, ...], 
     if folders:
         rest = environment.get(name, default)
         environment[name] = ":".join([*map(str, folders), *([rest] if rest else [])])
+
+
+def _bound(name: str, address: str) -> str:
+    """Spell an IPv6 address as the endpoint reads it; each of Triton's two web servers has its own way."""
+    if ":" not in address:
+        return address
+    return f"[{address}]" if name == "grpc" else f"ipv6:{address}"
 
 
 def _urls(host: str, ports: Mapping[str, int]) -> Urls:

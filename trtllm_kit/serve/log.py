@@ -44,7 +44,7 @@ def reason(path: Path) -> str | None:
 def said(lines: Iterable[str]) -> list[str]:
     """Leave out what every start says: information, tables, empty lines, and the lack of a GPU."""
     return [
-        line.rstrip()
+        line.rstrip().expandtabs(4)
         for line in lines
         if line.strip() and not _ROUTINE.match(line) and not any(noise in line for noise in _HARMLESS)
     ]

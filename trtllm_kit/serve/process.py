@@ -15,11 +15,12 @@ from types import TracebackType
 from typing import Self
 
 from trtllm_kit.artifact import read_manifest
-from trtllm_kit.errors import PortInUse, ServerFailed, storage_error
-from trtllm_kit.progress import Progress
+from trtllm_kit.errors import AlreadyRunning, ServerFailed, storage_error
+from trtllm_kit.progress import Progress, Silent
 from trtllm_kit.serve import log as server_log
 from trtllm_kit.serve.client import ready
 from trtllm_kit.serve.launch import ServerCommand, Urls, server_command
+from trtllm_kit.serve.listen import check_ports, resolved
 from trtllm_kit.serve.run_record import (
     RecordedUrls,
     RunRecord,
@@ -34,6 +35,7 @@ from trtllm_kit.serve.tritonserver import find_tritonserver
 from trtllm_kit.spec.profile import Serve
 
 _POLL_SECONDS = 0.1
+_SILENT = Silent()
 
 
 class Server:
@@ -176,17 +178,19 @@ class Server:
 def start(repository: Path, serve: Serve, environment: Mapping[str, str], progress: Progress) -> Server:
     """Start a server on a repository and wait until it is ready; when that fails nothing is left behind.
 
-    ``environment`` adds to this process's own. Raises ``PortInUse``, ``ServerFailed``, ``MissingTool``,
-    ``MissingExtra``, or ``ManifestError`` for a folder that is no repository of trtkit.
+    ``environment`` adds to this process's own. Raises ``AlreadyRunning``, ``PortInUse``, ``CannotListen``,
+    ``ServerFailed``, ``MissingTool``, ``MissingExtra``, or ``ManifestError`` for a folder that is no repository of
+    trtkit.
     """
     folder = repository.resolve()
     _check_not_running(folder)
     inherited = dict(os.environ) | dict(environment)
     runtime = read_manifest(folder, "repository").facts.get("runtime", "")
     installation = find_tritonserver(inherited, runtime)
-    check_ports(serve)
+    listening = resolved(serve)
+    check_ports(listening)
     workspace = Path(tempfile.gettempdir()) / f"trtkit-{secrets.token_hex(4)}"
-    command = server_command(folder, serve, inherited, installation, workspace)
+    command = server_command(folder, listening, inherited, installation, workspace)
     server = Server(command, folder.with_name(folder.name + ".server.log"))
     with server.keep():
         server.start()
@@ -194,41 +198,17 @@ def start(repository: Path, serve: Serve, environment: Mapping[str, str], progre
     return server
 
 
-def stop_background(repository: Path) -> int | None:
-    """End the server that a repository's run record tells of; return its process id, None when none was running."""
+def stop_background(repository: Path, progress: Progress = _SILENT) -> int | None:
+    """End the server that a repository's run record tells of; return its process id, None when none was running.
+
+    ``progress`` is told how long the server has been waiting for its running requests.
+    """
     record = read_record(repository)
     if record is None:
         return None
     was_running = is_running(record)
-    end_recorded(repository, record)
+    end_recorded(repository, record, progress)
     return record.pid if was_running else None
-
-
-def check_ports(serve: Serve) -> None:
-    """Raise ``PortInUse`` for the first port that another process listens on."""
-    for name in ("http_port", "grpc_port", "metrics_port"):
-        port = getattr(serve, name)
-        if not _is_free(serve.host, port):
-            raise PortInUse(
-                f"serve.{name} {port} is taken",
-                why=f"another process listens on {serve.host}:{port} (ss -ltnp 'sport = :{port}' names it)",
-                hint=f"end that process, or set serve.{name} to {_next_free(serve.host, port)} in the profile",
-            )
-
-
-def _is_free(host: str, port: int) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-        return True
-
-
-def _next_free(host: str, port: int) -> int:
-    return next((other for other in range(port + 1, 65536) if _is_free(host, other)), port)
 
 
 def _check_not_running(repository: Path) -> None:
@@ -237,7 +217,7 @@ def _check_not_running(repository: Path) -> None:
     if record is None:
         return
     if is_running(record):
-        raise ServerFailed(
+        raise AlreadyRunning(
             f"a server runs on {repository} already",
             why=f"process {record.pid} answers on {record.urls.http}",
             hint=f"trtkit stop {repository}",

@@ -16,11 +16,15 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trtllm_kit.errors import ManifestError, storage_error
+from trtllm_kit.progress import Progress, Silent
 from trtllm_kit.serve.launch import EXIT_TIMEOUT_SECONDS, STUB, backend_config
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # where Triton's Python backend puts it
 _POLL_SECONDS = 0.05
 _KILL_SECONDS = 5.0
+_STUBLESS_SECONDS = 5.0
+"""How long a server without any stub is waited for: it ends in 3 s, or waits for a request that cannot finish."""
+_SILENT = Silent()
 
 
 class _Frozen(BaseModel):
@@ -64,11 +68,18 @@ def read_record(repository: Path) -> RunRecord | None:
     except (ValidationError, UnicodeDecodeError) as error:
         raise ManifestError(
             f"the record of the running server {path} cannot be read",
-            why=f"it is not a run record: {error}",
+            why=f"it is not a run record: {_first_words(error)}",
             hint=f"remove {path} when no server runs",
         ) from None
     except OSError as error:
         raise storage_error(error, "reading the record of the running server") from None
+
+
+def _first_words(error: ValidationError | UnicodeDecodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return str(error)
+    first = error.errors(include_url=False)[0]
+    return ": ".join([*map(str, first["loc"]), first["msg"]])
 
 
 def write_record(repository: Path, record: RunRecord) -> None:
@@ -99,27 +110,43 @@ def stub_processes(shm_prefix: str) -> tuple[int, ...]:
     return tuple(pid for pid, words in stubs if any(word.startswith(shm_prefix) for word in words))
 
 
-def end_recorded(repository: Path, record: RunRecord) -> None:
+def end_recorded(repository: Path, record: RunRecord, progress: Progress = _SILENT) -> None:
     """End the recorded server and remove what is left of it, also when it runs no more."""
-    end_server(record.shm_prefix, Path(record.workspace), lambda: is_running(record))
+    end_server(record.shm_prefix, Path(record.workspace), lambda: is_running(record), progress)
     record_file(repository).unlink(missing_ok=True)
 
 
-def end_server(shm_prefix: str, workspace: Path, running: Callable[[], bool]) -> None:
+def end_server(shm_prefix: str, workspace: Path, running: Callable[[], bool], progress: Progress = _SILENT) -> None:
     """End a server for good: it may finish its requests, then whatever is left of it is killed and removed.
 
     A second interrupt (Ctrl-C) while it finishes its requests kills it at once and is raised again.
     """
     try:
         if running():
+            _signal(_all_processes(shm_prefix), signal.SIGCONT)  # a stopped process hears nothing else
             _signal(_told_to_stop(shm_prefix), signal.SIGTERM)
-            _wait(lambda: not running(), EXIT_TIMEOUT_SECONDS + _KILL_SECONDS)
+            _wait_for_requests(shm_prefix, running, progress)
     finally:
         _signal(_all_processes(shm_prefix), signal.SIGKILL)
         _wait(lambda: not running() and not _all_processes(shm_prefix), _KILL_SECONDS)
         for left in _SHARED_MEMORY.glob(f"{shm_prefix}*"):
             left.unlink(missing_ok=True)
         shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _wait_for_requests(shm_prefix: str, running: Callable[[], bool], progress: Progress) -> None:
+    """Wait until the server has ended by itself, or its time is over, or its last stub went a while ago."""
+    deadline = time.monotonic() + EXIT_TIMEOUT_SECONDS + _KILL_SECONDS
+    stubless = time.monotonic() + _STUBLESS_SECONDS
+    progress.start("waiting for running requests", EXIT_TIMEOUT_SECONDS + _KILL_SECONDS, "seconds")
+    try:
+        while running() and time.monotonic() < min(deadline, stubless):
+            if stub_processes(shm_prefix):
+                stubless = time.monotonic() + _STUBLESS_SECONDS
+            time.sleep(_POLL_SECONDS)
+            progress.advance(_POLL_SECONDS)
+    finally:
+        progress.finish()
 
 
 def _told_to_stop(shm_prefix: str) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from trtllm_kit.spec.system_text import Environment, Host, PathText
 from trtllm_kit.units import parse_bytes, parse_seconds
 
 Seconds = Annotated[
@@ -50,7 +51,7 @@ class Calibration(_Strict):
 
     samples: Positive = Field(16, description="Text pieces to run; more is slower and steadier.")
     tokens_per_sample: Positive = Field(256, description="Tokens in each piece.")
-    text: str | None = Field(None, description="UTF-8 text file of your own domain; the bundled text when absent.")
+    text: PathText | None = Field(None, description="UTF-8 text file of your own domain; the bundled text when absent.")
 
 
 class Parallelism(_Strict):
@@ -100,14 +101,14 @@ class Load(_Strict):
 class Serve(_Strict):
     """How the server is reached and how long it may take to start."""
 
-    host: str = Field("127.0.0.1", description="Address to bind; 0.0.0.0 for all.")
+    host: Host = Field("127.0.0.1", description="IP address or host name to bind; 0.0.0.0 for all, :: with IPv6.")
     http_port: Port = Field(8000, description="Port of the HTTP endpoints.")
     grpc_port: Port = Field(8001, description="Port of the gRPC endpoints.")
     metrics_port: Port = Field(8002, description="Port of /metrics, which check-health reads.")
     start_grace: Seconds = Field(
         600.0, description="Time from start in which a server that refuses is starting, not dead."
     )
-    checkpoint_path: str | None = Field(
+    checkpoint_path: PathText | None = Field(
         None, description="Where the serving container sees the checkpoint, when not beside the repository."
     )
     token_seconds: Seconds = Field(0.02, description="Pace of the simulated runtime: time of one step.")
@@ -145,4 +146,8 @@ class DeployProfile(_Strict):
     load: Load = Load()
     serve: Serve = Serve()
     alerts: dict[str, AlertOverride] = Field({}, description="Changes to the shipped alerts, by name.")
-    environment: dict[str, str] = Field({}, description="Environment variables of the server process.")
+    environment: Environment = Field(
+        {},
+        description="Environment variables of the server process, beside those of the shell that starts it; what "
+        "belongs to the machine (PATH, LD_LIBRARY_PATH, LD_PRELOAD, PYTHONPATH and the like) is set there.",
+    )

@@ -9,7 +9,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from trtllm_kit.spec.schema_words import SchemaWords
+from trtllm_kit.spec.system_text import REFUSED
 from trtllm_kit.spec.yaml_tree import DataPath, Document, Place, Problem, dotted
+
+_LONGEST_SHOWN = 200
 
 
 def schema_problems(error: ValidationError, document: Document, words: SchemaWords) -> list[Problem]:
@@ -19,7 +22,11 @@ def schema_problems(error: ValidationError, document: Document, words: SchemaWor
     for one in error.errors(include_url=False, include_context=False, include_input=False):
         missing = one["type"] == "missing"
         path: DataPath = one["loc"] if missing else _known_part(one["loc"], document.data)
-        if path not in problems and not (missing and not document.complete):
+        if path in problems or (missing and not document.complete):
+            continue
+        if one["type"] == REFUSED:
+            problems[path] = Problem(_place(document, path), one["msg"], dotted(path))
+        else:
             problems[path] = describe.get(one["type"], _wrong_value)(path, document, words)
     return list(problems.values())
 
@@ -77,7 +84,8 @@ def _spelled(value: object, text: str | None) -> str:
         return "a mapping" if isinstance(value, dict) else "a list"
     if isinstance(value, bool):
         return f"{text} (true or false)"
-    return f"{text} (text)" if isinstance(value, str) else f"{text} (a number)"
+    shown = text if text is None or len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+    return f"{shown} (text)" if isinstance(value, str) else f"{shown} (a number)"
 
 
 def _known_part(location: DataPath, data: Any) -> DataPath:
