@@ -170,7 +170,7 @@ class HubUnavailable(CannotDo):
 
 
 class WeightFileError(CannotDo):
-    """A weight file is truncated, a git-LFS pointer, or not safetensors at all."""
+    """A weight file is truncated, a git-LFS pointer, not safetensors at all, or changed during the run."""
 
     code = "KIT-CHECKPOINT-001"
 

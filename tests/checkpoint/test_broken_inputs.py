@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -17,10 +18,22 @@ from tests.checkpoint.plans import plan_for
 from tests.checkpoint.recorders import Recorder
 from tests.checkpoint.test_reader import edit_index
 from tests.support.tiny_model import write_tiny_model
+from tests.test_files import UNFIT
 from trtllm_kit.checkpoint import convert as convert_module
 from trtllm_kit.checkpoint.convert import convert
+from trtllm_kit.checkpoint.load import load_reference, load_tokenizer
 from trtllm_kit.checkpoint.reader import open_weights
-from trtllm_kit.errors import KitError, StorageError, TensorError, WeightFileError, WeightIndexError
+from trtllm_kit.errors import (
+    CalibrationError,
+    KitError,
+    ManifestError,
+    ModelConfigError,
+    ModelNotFound,
+    StorageError,
+    TensorError,
+    WeightFileError,
+    WeightIndexError,
+)
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.progress import Silent
 
@@ -118,6 +131,87 @@ def refused(source: Path, plan: Plan, out: Path, kind: type[KitError], words: st
     assert kind is type(caught.value)
     assert 3 == len(str(caught.value).splitlines())
     return caught.value
+
+
+@pytest.fixture
+def never_waiting() -> Iterator[None]:
+    """End a test that waits for a writer, with an error."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError("it waited")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(20)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+PLACES: dict[str, type[KitError]] = {
+    "config.json": ModelConfigError,
+    SHARD: WeightFileError,
+    "model.safetensors.index.json": WeightIndexError,
+    "tokenizer.json": ModelConfigError,
+    "generation_config.json": ModelConfigError,
+    "text.txt": CalibrationError,
+}
+
+
+@pytest.mark.usefixtures("never_waiting")
+@pytest.mark.parametrize("kind", UNFIT)
+@pytest.mark.parametrize("name", PLACES)
+def test_what_is_no_file_in_a_file_s_place_is_refused_at_once(tmp_path: Path, name: str, kind: str) -> None:
+    """A named pipe, a device, a socket, a folder or a link that leads nowhere: no waiting, and nothing is skipped."""
+    source = write_tiny_model(tmp_path / "source", shards=3)
+    text = source / "text.txt"
+    text.write_text("the end of the tin man " * 20)
+    plan = plan_for(source, "fp8", "fp8", text=str(text))
+    (source / name).unlink()
+    make, words = UNFIT[kind]
+    make(source / name)
+    error = refused(source, plan, tmp_path / "out", PLACES[name], words)
+    assert name in error.what
+    assert ["source"] == [path.name for path in tmp_path.iterdir()]
+
+
+@pytest.mark.usefixtures("never_waiting")
+@pytest.mark.parametrize("kind", UNFIT)
+def test_a_checkpoint_with_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
+    """What a server reads of a checkpoint: the tokenizer, the quantisation, and the plan."""
+    make, words = UNFIT[kind]
+    source = write_tiny_model(tmp_path / "source")
+    convert(source, plan_for(source, "fp8"), tmp_path / "fp8", Silent())
+    convert(source, plan_for(source), tmp_path / "bf16", Silent())
+    for folder, name, wrong, read in (
+        ("fp8", "tokenizer.json", ModelNotFound, load_tokenizer),
+        ("fp8", "hf_quant_config.json", TensorError, load_reference),
+        ("bf16", "trtkit-plan.json", ManifestError, load_reference),
+    ):
+        (tmp_path / folder / name).unlink()
+        make(tmp_path / folder / name)
+        with pytest.raises(wrong, match=words):
+            read(tmp_path / folder)
+
+
+def test_a_tokenizer_of_another_model_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    """It gives tokens that the embedding does not have; that is an input, not the command line (exit 3)."""
+    source = write_tiny_model(tmp_path / "source", vocab_size=200)
+    recorder = Recorder()
+    with pytest.raises(CalibrationError, match="which the model does not have") as caught:
+        convert(source, plan_for(source, "fp8"), tmp_path / "out", recorder)
+    assert 3 == caught.value.exit_code
+    assert "run from 0 to 199" in caught.value.why
+    assert {} == recorder.done
+    assert ["source"] == [path.name for path in tmp_path.iterdir()]
+
+
+@pytest.mark.usefixtures("never_waiting")
+def test_absurd_numbers_of_experts_are_refused_at_once(tmp_path: Path) -> None:
+    """A thousand million missing tensors are not listed one by one."""
+    source = write_tiny_model(tmp_path / "source", "mixtral")
+    config = json.loads((source / "config.json").read_text()) | {"num_local_experts": 10**9}
+    (source / "config.json").write_text(json.dumps(config))
+    refused(source, plan_for(source), tmp_path / "out", TensorError, "1000 problems")
 
 
 @pytest.fixture

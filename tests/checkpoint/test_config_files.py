@@ -11,7 +11,8 @@ import pytest
 from tests.checkpoint.plans import plan_for
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit import __version__
-from trtllm_kit.checkpoint.config_files import config_text, hf_quant_config, small_files
+from trtllm_kit.checkpoint.config_files import config_text, hf_quant_config, read_small_files
+from trtllm_kit.errors import ModelConfigError
 from trtllm_kit.spec.profile import KvFormat
 
 FLOAT8 = {"dynamic": False, "num_bits": 8, "type": "float"}
@@ -20,7 +21,9 @@ FLOAT8 = {"dynamic": False, "num_bits": 8, "type": "float"}
 def config_of(source: Path, weights: str = "bf16", kv_cache: str = "bf16") -> dict[str, Any]:
     """Return the output's config.json."""
     plan = plan_for(source, weights, kv_cache)
-    document: dict[str, Any] = json.loads(config_text(source, plan.model, plan.quantization))
+    document: dict[str, Any] = json.loads(
+        config_text((source / "config.json").read_bytes(), plan.model, plan.quantization)
+    )
     return document
 
 
@@ -96,5 +99,16 @@ def test_only_known_small_files_are_copied(tmp_path: Path) -> None:
     source = write_tiny_model(tmp_path)
     (source / "README.md").write_text("x")
     (source / "modeling_x.py").write_text("x")
-    names = [path.name for path in small_files(source)]
-    assert ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] == names
+    found = read_small_files(source)
+    assert ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"] == list(found)
+    assert (source / "tokenizer.json").read_bytes() == found["tokenizer.json"]
+
+
+def test_no_small_file_is_skipped_because_it_is_none(tmp_path: Path) -> None:
+    """A link that leads nowhere (a cache that was cleaned) would give a checkpoint without its generation settings."""
+    source = write_tiny_model(tmp_path)
+    (source / "generation_config.json").unlink()
+    (source / "generation_config.json").symlink_to("../../blobs/4d7a")
+    with pytest.raises(ModelConfigError, match=r"generation_config\.json cannot be read") as caught:
+        read_small_files(source)
+    assert "it is a symbolic link to ../../blobs/4d7a, which is not there" == caught.value.why

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,13 @@ BROKEN: dict[str, tuple[Any, bytes, str]] = {
     "negative shape": ({"a": entry(shape=(-2,))}, b"\0" * 8, "shape"),
     "text for a size": ({"a": entry() | {"shape": ["2"]}}, b"\0" * 8, "shape"),
     "unknown dtype": ({"a": entry(dtype="F4")}, b"\0" * 8, "dtype F4"),
+    "a size of 64 bits": ({"a": entry(shape=(2**63, 0), offsets=(0, 0))}, b"", "shape"),
+    "true for a size": (b'{"a": {"dtype": "U8", "shape": [true], "data_offsets": [0, 1]}}', b"\0", "shape"),
+    "a list for a dtype": ({"a": entry() | {"dtype": []}}, b"\0" * 8, r"dtype \[\]; the kit knows"),
+    "a mapping for a dtype": ({"a": entry() | {"dtype": {}}}, b"\0" * 8, r"dtype \{\}; the kit knows"),
+    "text for an entry": ({"a": "dtype"}, b"\0" * 8, "no dtype, shape"),
+    "nested without end": (b"[" * 100_000, b"", "nested deeper"),
+    "half of a surrogate pair": (rb'{"\ud800": {}}', b"", "surrogate"),
     "wrong byte count": ({"a": entry(shape=(3,))}, b"\0" * 8, "needs 12 bytes, and has 8"),
     "reversed offsets": ({"a": entry(shape=(0,), offsets=(8, 0))}, b"\0" * 8, "bytes 8 to 0"),
     "overlap": ({"a": entry(), "b": entry(offsets=(4, 12))}, b"\0" * 12, "overlaps"),
@@ -100,10 +108,25 @@ def test_a_huge_promised_header_is_not_read(tmp_path: Path) -> None:
         read_header(path)
 
 
-def test_a_folder_in_the_file_s_place_is_a_storage_error(tmp_path: Path) -> None:
-    """What the system refuses is told with its own words."""
-    with pytest.raises(StorageError, match="errno"):
+def test_a_folder_in_the_file_s_place_is_told(tmp_path: Path) -> None:
+    """It is no weight file; what the system refuses is told with the system's own words."""
+    with pytest.raises(WeightFileError, match="it is a folder"):
         read_header(tmp_path)
+    with pytest.raises(StorageError, match="errno 2"):
+        read_header(tmp_path / "nothing")
+
+
+def test_numbers_without_end_are_refused_at_once(tmp_path: Path) -> None:
+    """A product of a million sizes of four thousand digits would take hours."""
+    path = raw_file(tmp_path / "w.safetensors", {"a": entry() | {"shape": [10**4000] * 5000}}, b"\0" * 8)
+    began = time.monotonic()
+    with pytest.raises(WeightFileError, match="shape") as caught:
+        read_header(path)
+    assert time.monotonic() - began < 10
+    assert len(str(caught.value)) < 1500
+    with pytest.raises(WeightFileError, match="33 dimensions, and can have 32"):
+        read_header(raw_file(path, {"a": entry(shape=(1,) * 31 + (2, 1))}, b"\0" * 8))
+    assert 32 == len(read_header(raw_file(path, {"a": entry(shape=(1,) * 31 + (2,))}, b"\0" * 8)).tensors["a"].shape)
 
 
 @given(data=st.binary(max_size=200))

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.support.tiny_model import write_tiny_model
-from trtllm_kit.checkpoint.config_files import small_files
-from trtllm_kit.checkpoint.identity import source_digest
+from trtllm_kit.checkpoint.config_files import read_small_files
+from trtllm_kit.checkpoint.identity import identify
 from trtllm_kit.checkpoint.reader import open_weights
 
 
 def identity(folder: Path) -> str:
     """Return the identity of a folder."""
-    return source_digest(open_weights(folder), small_files(folder))
+    return identify(open_weights(folder), read_small_files(folder)).digest
 
 
 def test_a_copy_elsewhere_with_other_times_is_the_same_source(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from safetensors.numpy import load_file
 
 from tests.support.tiny_model import write_safetensors, write_tiny_model
 from trtllm_kit.checkpoint.reader import INDEX, open_weights
-from trtllm_kit.errors import ModelNotFound, WeightFileError, WeightIndexError
+from trtllm_kit.errors import KitError, ModelNotFound, WeightFileError, WeightIndexError
 
 
 def edit_index(folder: Path, **changes: str | None) -> None:
@@ -90,7 +91,15 @@ def test_tensors_without_an_index_entry_are_kept_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("{", "not JSON"), ("{}", "weight_map"), ('{"weight_map": {}}', "empty"), ('{"weight_map": {"a": 3}}', "file")],
+    [
+        ("{", "not JSON"),
+        ("{}", "weight_map"),
+        ("[]", "weight_map"),
+        ('{"weight_map": {}}', "empty"),
+        ('{"weight_map": {"a": 3}}', "a the file 3"),
+        ("[" * 100_000, "nested deeper"),
+        ('{"weight_map": {"a": "x.safetensors", "a": "y.safetensors"}}', 'the key "a" occurs twice'),
+    ],
 )
 def test_an_index_that_is_none_is_refused(tmp_path: Path, text: str, reason: str) -> None:
     """The message says what is wrong with it."""
@@ -99,10 +108,29 @@ def test_an_index_that_is_none_is_refused(tmp_path: Path, text: str, reason: str
         open_weights(tmp_path)
 
 
-def test_an_index_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
-    """A shard's name is a file name, not a path."""
-    (tmp_path / INDEX).write_text('{"weight_map": {"a": "../secret.safetensors"}}')
-    with pytest.raises(WeightIndexError, match="beside the index"):
+@pytest.mark.parametrize("name", ["../secret.safetensors", "..", ".", "", "/etc", "a\0b", "x" * 256, "ä" * 128])
+def test_a_shard_s_name_is_the_name_of_a_file(tmp_path: Path, name: str) -> None:
+    """It leads nowhere else, and no file system refuses it; 255 bytes are what Linux allows."""
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(WeightIndexError, match="gives tensor a the file") as caught:
+        open_weights(tmp_path)
+    assert 3 == len(str(caught.value).splitlines())
+    (tmp_path / INDEX).write_text(json.dumps({"weight_map": {"a": "x" * 255}}))
+    with pytest.raises(WeightIndexError, match="is missing"):
+        open_weights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "kind"), [(INDEX, WeightIndexError), ("model.safetensors", WeightFileError)], ids=["index", "weights"]
+)
+def test_a_link_that_leads_nowhere_is_told_as_such(tmp_path: Path, place: str, kind: type[KitError]) -> None:
+    """The hub's cache is made of links, and a cleaned one has them dangling; there is no file to download beside."""
+    (tmp_path / place).symlink_to("blobs/4d7a")
+    with pytest.raises(kind, match="it is a symbolic link to blobs/4d7a, which is not there"):
+        open_weights(tmp_path)
+    (tmp_path / place).unlink()
+    (tmp_path / place).symlink_to(place)
+    with pytest.raises(kind, match="it is a symbolic link that leads back to itself"):
         open_weights(tmp_path)
 
 
@@ -129,11 +157,32 @@ def test_a_folder_without_weights_and_no_folder_are_two_errors(tmp_path: Path) -
         open_weights(tmp_path / "nowhere")
 
 
-def test_a_file_that_shrinks_during_the_run_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     """A short read has the kit's form, where a mapped file would kill the process."""
     folder = write_tiny_model(tmp_path)
-    weights = open_weights(folder)
+    tiles = open_weights(folder).tiles("lm_head.weight", 1000)
+    next(tiles)
     path = folder / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(WeightFileError, match="shorter during the run"):
+    os.truncate(path, path.stat().st_size - 100)
+    with pytest.raises(WeightFileError, match=r"changed during the run\n.*became shorter: tensor lm_head\.weight"):
+        list(tiles)
+
+
+def test_a_file_is_read_only_while_it_is_the_one_that_was_opened(tmp_path: Path) -> None:
+    """Renamed into its place, cut or written to: each is told with what differs."""
+    folder = write_tiny_model(tmp_path / "model")
+    path = folder / "model.safetensors"
+    weights = open_weights(folder)
+    before, stat = path.read_bytes(), path.stat()
+    (write_tiny_model(tmp_path / "other", seed=1) / "model.safetensors").rename(path)
+    with pytest.raises(WeightFileError, match=f"another file was put into its place .*before {stat.st_ino}"):
+        weights.read("lm_head.weight")
+    weights = open_weights(folder)
+    path.write_bytes(before[:-100])
+    with pytest.raises(WeightFileError, match=f"holds {len(before) - 100} bytes, and held {len(before)}"):
+        weights.read("lm_head.weight")
+    path.write_bytes(before)
+    weights = open_weights(folder)
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 2_500_000_000))
+    with pytest.raises(WeightFileError, match=r"written to \+2\.500 s"):
         weights.read("lm_head.weight")

@@ -60,6 +60,16 @@ def drop_index_entry(model: Path) -> None:
     path.write_text(json.dumps(index))
 
 
+def pipe(name: str) -> Callable[[Path], None]:
+    """Make a breaker that puts a named pipe, which nobody writes to, in a file's place."""
+
+    def breaker(model: Path) -> None:
+        (model / name).unlink()
+        os.mkfifo(model / name)
+
+    return breaker
+
+
 def drop_shard(model: Path) -> None:
     """Lose a file the index names."""
     shard(model).unlink()
@@ -84,6 +94,13 @@ BROKEN: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "no head count": (change_config(num_attention_heads=None), "KIT-MODEL-002", "num_attention_heads"),
     "unknown architecture": (change_config(architectures=["NovaForCausalLM"]), "KIT-MODEL-003", "NovaForCausalLM"),
     "config is not JSON": (lambda model: (model / "config.json").write_text("{"), "KIT-MODEL-002", "config.json"),
+    "config is a pipe": (pipe("config.json"), "KIT-MODEL-002", "it is a named pipe"),
+    "shard is a pipe": (pipe("model-00002-of-00003.safetensors"), "KIT-CHECKPOINT-001", "it is a named pipe"),
+    "index is a pipe": (pipe("model.safetensors.index.json"), "KIT-CHECKPOINT-002", "it is a named pipe"),
+    "tokenizer is a pipe": (pipe("tokenizer.json"), "KIT-MODEL-002", "it is a named pipe"),
+    "a text no file can hold": (change_config(_name_or_path="\ud800"), "KIT-MODEL-002", "surrogate"),
+    "a number no float can hold": (change_config(rope_theta=10**400), "KIT-MODEL-002", "rope_theta"),
+    "eos outside the vocabulary": (change_config(eos_token_id=272), "KIT-MODEL-002", "eos_token_id"),
     "config is absent": (lambda model: (model / "config.json").unlink(), "KIT-MODEL-002", "config.json"),
 }
 
@@ -112,6 +129,17 @@ def test_a_profile_with_tabs_is_refused_with_its_line(tmp_path: Path, model: Pat
     assert "tabs.yaml:4" in ran.err
     assert "tab" in ran.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_profile_that_is_a_pipe_is_refused_and_one_handed_over_is_read(tmp_path: Path, model: Path) -> None:
+    """A forgotten pipe would keep a deployment waiting for ever; a process substitution ends."""
+    os.mkfifo(tmp_path / "pipe.yaml")
+    ran = trtkit("plan", model, "--profile", tmp_path / "pipe.yaml", timeout=20)
+    assert_refused(ran, 2, "KIT-PROFILE-002")
+    assert "that is a named pipe" in ran.err
+
+    text = "base: cpu-rehearsal-smollm2\nname: piped\nlimits: {max_seq_len: 512, max_num_tokens: 512}\n"
+    assert trtkit("plan", model, "--profile", "/dev/stdin", timeout=20, input=text).code == 0
 
 
 @pytest.mark.parametrize("locked", ["folder", "shard"])

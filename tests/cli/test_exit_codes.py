@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
 from pathlib import Path
 
+import filelock
 import pytest
 
 from tests.health.support import answers, engine_page, stub_server
 from tests.support.cli import Ran, config_folder, trtkit, trtkit_path
+from tests.support.tiny_model import write_tiny_model
 
 LLAMA_405B, H200 = "llama-3.1-405b", "h200x1-llama3.1-8b-fp8"
 
@@ -129,9 +130,10 @@ def test_check_health_maps_every_failure_of_its_own_to_3(arguments: list[str]) -
 
 
 def interrupted(command: list[str], url_wait: float, number: signal.Signals) -> tuple[int, str]:
-    """Start a command, send it a signal once it is at work, return its exit code and stdout."""
+    """Start a command, send it a signal while it is at work, return its exit code and stdout."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(url_wait)
+    assert process.poll() is None, "it ended before it could be interrupted"
     process.send_signal(number)
     out, _ = process.communicate(timeout=20)
     return process.returncode, out
@@ -140,9 +142,14 @@ def interrupted(command: list[str], url_wait: float, number: signal.Signals) -> 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_is_what_shells_expect(tmp_path: Path, number: signal.Signals, code: int) -> None:
     """Ctrl-C and SIGTERM end a verb with 128 plus the signal; nobody mistakes that for an answer."""
-    os.mkfifo(tmp_path / "config.json")  # a verb that reads it waits
-
-    assert (code, "") == interrupted([trtkit_path(), "plan", str(tmp_path), "-p", H200], 1.5, number)
+    model, out = write_tiny_model(tmp_path / "model"), tmp_path / "out"
+    profile = tmp_path / "profile.yaml"
+    profile.write_text("base: cpu-rehearsal-smollm2\nname: p\nlimits: {max_seq_len: 512, max_num_tokens: 512}\n")
+    command = [trtkit_path(), "convert", str(model), "--profile", str(profile), "--out", str(out)]
+    with filelock.FileLock(tmp_path / ".out.lock"):  # another run works on the same output: convert waits for it
+        assert (code, "") == interrupted(command, 2.5, number)
+    assert not out.exists()
+    assert 0 == trtkit(*command[1:]).code
 
 
 def test_an_interrupted_check_is_unknown() -> None:

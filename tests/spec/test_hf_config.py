@@ -234,6 +234,31 @@ def test_a_file_without_dtype_is_refused() -> None:
         read_model_spec(without("llama", "torch_dtype"), "config.json")
 
 
+@pytest.mark.parametrize("family", ["llama", "llama4"])
+@pytest.mark.parametrize(
+    ("key", "value"), [("eos_token_id", 10**9), ("eos_token_id", [2, 10**400]), ("bos_token_id", 10**9)]
+)
+def test_a_token_outside_the_vocabulary_is_refused(family: str, key: str, value: object) -> None:
+    """As an end it never comes, so every answer would run into its limit; as a beginning it has no embedding."""
+    document = config(family)
+    text = document.get("text_config", document)
+    vocab = text["vocab_size"]
+    text[key] = value
+    with pytest.raises(ModelConfigError, match=f"{key} is .*") as caught:
+        read_model_spec(document, "c")
+    assert f"a token of the vocabulary, 0 to {vocab - 1}" in str(caught.value)
+    text[key] = vocab - 1
+    read_model_spec(document, "c")
+
+
+@pytest.mark.parametrize("key", ["rope_theta", "rms_norm_eps"])
+def test_a_whole_number_larger_than_any_float_is_refused(key: str) -> None:
+    """It has no float to be computed with."""
+    with pytest.raises(ModelConfigError, match=f"{key} is 1000.*"):
+        read("llama", **{key: 10**400})
+    read("llama", **{key: 10**20})
+
+
 def test_all_problems_come_at_once() -> None:
     """Five wrong keys are five lines of one error."""
     changes = {

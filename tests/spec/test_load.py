@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 import yaml
 
 from tests.support.tiny_model import FAMILIES, write_tiny_model
+from tests.test_files import UNFIT
 from trtllm_kit.errors import (
     KitError,
     ModelConfigError,
@@ -88,9 +90,12 @@ def test_modelopt_exports_are_marked(tmp_path: Path) -> None:
         ('{"a": 1', "is not a JSON object", "line 1 column 8"),
         ("[1]", "is not a JSON object", "it holds a list"),
         (b"\xff\xfe\xff", "is not a JSON object", "codec can't decode"),
-        ("[" * 100_000, "is not a JSON object", "recursion"),
+        ("[" * 100_000, "is not a JSON object", "nested deeper than 64 levels"),
         ("version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n", "is a git-LFS pointer", "63 bytes"),
         ("{}", "architectures is missing", "the name of one architecture"),
+        ('{"hidden_size": 1, "hidden_size": 2}', "is not a JSON object", 'the key "hidden_size" occurs twice'),
+        (r'{"_name_or_path": "\ud800"}', "is not a JSON object", "half of a surrogate pair"),
+        ('{"a": ' * 500 + "1" + "}" * 500, "is not a JSON object", "nested deeper"),
     ],
 )
 def test_a_broken_config_is_three_lines(tmp_path: Path, text: str | bytes, what: str, why: str) -> None:
@@ -102,6 +107,51 @@ def test_a_broken_config_is_three_lines(tmp_path: Path, text: str | bytes, what:
     assert str(tmp_path / "config.json") in caught.value.what
     assert what in caught.value.what
     assert why in caught.value.why
+
+
+def test_a_config_of_a_million_keys_is_refused_at_once(tmp_path: Path) -> None:
+    """No model has them, and judging each of them would take a minute."""
+    many = model(tmp_path, json.dumps({f"attention_{number}": number for number in range(1_000_000)}))
+    began = time.monotonic()
+    with pytest.raises(ModelConfigError, match="more than 200000 keys and values"):
+        load_model(many)
+    assert time.monotonic() - began < 15
+
+
+def test_a_config_of_too_many_problems_lists_the_first(tmp_path: Path) -> None:
+    """A hundred lines tell that it is another kind of file; each further one would be compared with all."""
+    document = config("llama") | {f"attention_{number}": number for number in range(90_000)}
+    began = time.monotonic()
+    with pytest.raises(ModelConfigError, match="has 100 problems or more") as caught:
+        load_model(model(tmp_path, json.dumps(document)))
+    assert 100 == len(caught.value.problems)
+    assert time.monotonic() - began < 10
+
+
+def test_a_config_too_large_to_be_one_is_not_read(tmp_path: Path) -> None:
+    """A weight file under its name, say; it may not even fit the memory."""
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(ModelConfigError, match="it holds more than 67108864 bytes"):
+        load_model(tmp_path)
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+def test_what_is_no_file_is_neither_config_nor_profile_nor_model(tmp_path: Path, kind: str) -> None:
+    """It is named as what it is, at once."""
+    make, words = UNFIT[kind]
+    thing = tmp_path / "config.json"
+    make(thing)
+    with pytest.raises(ModelConfigError, match=r"config\.json cannot be read") as caught:
+        load_model(tmp_path)
+    assert words in caught.value.why
+    with pytest.raises(ProfileNotFound) as wrong:
+        load_profile(str(thing))
+    assert words.removeprefix("it is ").removesuffix(", not a file") in wrong.value.why
+    if kind != "folder":
+        with pytest.raises(ModelNotFound) as absent:
+            load_model(thing)
+        assert words.removeprefix("it is ").removesuffix(", not a file") in absent.value.why
 
 
 def test_folders_that_are_no_model(tmp_path: Path) -> None:
@@ -399,3 +449,12 @@ def test_errors_are_kit_errors() -> None:
     """Nothing but an error of the kit comes out for a name that cannot be."""
     with pytest.raises(KitError):
         load_profile("x" * 300)
+    with pytest.raises(KitError):
+        load_profile("~nobody-of-that-name/p.yaml")
+
+
+def test_a_base_that_no_file_system_takes_is_a_kit_error(tmp_path: Path) -> None:
+    """Its name is too long to ask for."""
+    (tmp_path / "p.yaml").write_text(f"base: {'x' * 5000}.yaml\nname: p\n")
+    with pytest.raises(StorageError):
+        load_profile(str(tmp_path / "p.yaml"))

@@ -131,7 +131,7 @@ def test_documents_that_swell_are_refused(tmp_path: Path, text: str) -> None:
 def test_absurd_nesting_and_size_are_refused(tmp_path: Path) -> None:
     """Thousands of brackets and a megabyte of text are no profile."""
     assert 1 == len(document(tmp_path, "a: " + "[" * 5000).problems)
-    assert ["x.yaml:1: more than 1048576 bytes: this is no such document"] == [
+    assert ["x.yaml:1: it holds more than 1048576 bytes: this is no such document"] == [
         str(problem) for problem in document(tmp_path, "#" * (1 << 20) + "\n").problems
     ]
 

@@ -17,6 +17,8 @@ from trtllm_kit.checkpoint.load import OpenCheckpoint
 from trtllm_kit.checkpoint.stream import Window, run_layers
 from trtllm_kit.dtypes import F32
 from trtllm_kit.errors import CalibrationError, storage_error
+from trtllm_kit.files import UnfitFile
+from trtllm_kit.files import read_text as read_text_file
 from trtllm_kit.progress import Progress
 from trtllm_kit.resources import package_file
 
@@ -78,7 +80,11 @@ def read_text(path: str | None) -> str:
     """Return the calibration text: the operator's own file, or the bundled one."""
     place = Path(path) if path is not None else package_file("checkpoint", "calibration.txt")
     try:
-        return place.read_text("utf-8")
+        return read_text_file(place)
+    except UnfitFile as error:
+        raise CalibrationError(
+            f"{place} cannot be read", why=error.unfit, hint="give calibration.text a text file"
+        ) from None
     except OSError as error:
         raise storage_error(error, "reading the calibration text") from None
     except UnicodeDecodeError as error:

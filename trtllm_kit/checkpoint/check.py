@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -18,6 +19,8 @@ _BUFFERS = (".rotary_emb.inv_freq", ".masked_bias")
 """Endings of tensors that hold constants, which old versions of transformers saved."""
 _VISION = ("vision_model.", "multi_modal_projector.")
 _Readable = Callable[[StoredTensor], bool]
+_MOST_PROBLEMS = 1000
+"""Problems that are looked for; with more the folder is another model, or config.json names absurd sizes."""
 _MISSING_ADVICE = "download the model again, or correct config.json"
 
 
@@ -38,6 +41,8 @@ def check_source(weights: WeightFolder, model: ModelSpec) -> Extras:
         raise_all(problems[:1], weights.folder)
     wanted = {"F32", DTYPE_NAMES[model.dtype]}
     problems += _differences(weights, model, lambda stored: stored.dtype in wanted)
+    if len(problems) == _MOST_PROBLEMS:
+        raise_all(problems, weights.folder)
     extras, refused = _sort_extras(weights, model)
     raise_all([*problems, *refused], weights.folder)
     return extras
@@ -68,13 +73,9 @@ def _quantised(weights: WeightFolder, model: ModelSpec) -> Iterator[TensorError]
 
 
 def _differences(weights: WeightFolder, model: ModelSpec, readable: _Readable) -> list[KitError]:
-    problems: list[KitError] = []
-    for fact in model_tensors(model):
-        for name in fact.names():
-            problem = _difference(weights, model, fact, name, readable)
-            if problem is not None:
-                problems.append(problem)
-    return problems
+    all_names = ((fact, name) for fact in model_tensors(model) for name in fact.names())
+    problems = (_difference(weights, model, fact, name, readable) for fact, name in all_names)
+    return list(islice(filter(None, problems), _MOST_PROBLEMS))
 
 
 def _difference(

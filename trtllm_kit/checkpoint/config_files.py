@@ -13,10 +13,13 @@ from typing import Any
 
 from trtllm_kit import __version__
 from trtllm_kit.checkpoint.layout import half_format, quantised_modules, unquantised_modules, writes_kv_scales
-from trtllm_kit.errors import storage_error
+from trtllm_kit.errors import ModelConfigError, storage_error
+from trtllm_kit.files import UnfitFile, read_file
 from trtllm_kit.plan.plan import QuantizationPlan
+from trtllm_kit.spec.load import parse_config, read_config
 from trtllm_kit.spec.model import ModelSpec
 
+CONFIG = "config.json"
 COPIED = (
     "generation_config.json",
     "tokenizer.json",
@@ -37,9 +40,27 @@ _PRODUCER = {"name": "trtllm-kit", "version": __version__}
 _FLOAT8 = {"dynamic": False, "num_bits": 8, "type": "float"}
 
 
-def small_files(source: Path) -> list[Path]:
-    """Return the files of a source that shape the output: its configuration and what is copied."""
-    return [path for path in (source / name for name in ("config.json", *COPIED)) if path.is_file()]
+def read_small_files(source: Path) -> dict[str, bytes]:
+    """Return the files of a source that shape the output, by name: its configuration and what is copied.
+
+    A conversion reads them once and works on these bytes, whatever happens to the files. Raises what
+    ``spec.load.read_config`` raises, and ``ModelConfigError`` for something that is no file in a file's place.
+    """
+    found = {CONFIG: read_config(source)}
+    for name in COPIED:
+        try:
+            found[name] = read_file(source / name)
+        except FileNotFoundError:
+            continue
+        except UnfitFile as error:
+            raise ModelConfigError(
+                f"{source / name} cannot be read",
+                why=error.unfit,
+                hint=f"put the model's own {name} there, or remove it",
+            ) from None
+        except OSError as error:
+            raise storage_error(error, "reading the source") from None
+    return found
 
 
 def hf_quant_config(model: ModelSpec, formats: QuantizationPlan) -> dict[str, Any] | None:
@@ -60,12 +81,9 @@ def hf_quant_config(model: ModelSpec, formats: QuantizationPlan) -> dict[str, An
     }
 
 
-def config_text(source: Path, model: ModelSpec, formats: QuantizationPlan) -> str:
-    """Return the output's ``config.json``: the source's, with its 16-bit dtype and how it is quantised."""
-    try:
-        config: dict[str, Any] = json.loads((source / "config.json").read_bytes())
-    except OSError as error:
-        raise storage_error(error, "reading config.json") from None
+def config_text(raw: bytes, model: ModelSpec, formats: QuantizationPlan) -> str:
+    """Return the output's ``config.json``: that of the source (its bytes), with its 16-bit dtype and quantisation."""
+    config = parse_config(raw, Path(CONFIG))
     if model.dtype == "float32":
         _set_dtype(config, {"BF16": "bfloat16", "F16": "float16"}[half_format(model)])
     quantised = hf_quant_config(model, formats)

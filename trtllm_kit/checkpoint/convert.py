@@ -13,9 +13,11 @@ from typing import Any
 from trtllm_kit.artifact import Manifest, read_manifest
 from trtllm_kit.checkpoint import calibrate as calibration
 from trtllm_kit.checkpoint.calibrate import Calibrated
-from trtllm_kit.checkpoint.config_files import config_text, hf_quant_config, small_files
+from trtllm_kit.checkpoint.config_files import CONFIG, config_text, hf_quant_config, read_small_files
 from trtllm_kit.checkpoint.evaluate import compare_pieces
 from trtllm_kit.checkpoint.facts import checkpoint_facts
+from trtllm_kit.checkpoint.gate import require_quality
+from trtllm_kit.checkpoint.identity import require_same_files, require_unchanged
 from trtllm_kit.checkpoint.job import Job, locate, prepare
 from trtllm_kit.checkpoint.layout import SHARD_BYTES, TensorStep
 from trtllm_kit.checkpoint.load import open_checkpoint
@@ -42,11 +44,13 @@ class Conversion:
     manifest: Manifest
     up_to_date: bool
     """It was there already, made by the same plan from the same source."""
+    resumed: bool = False
+    """It went on with the files of a run that had been interrupted."""
 
 
 def conversion_steps(source: Path, plan: Plan) -> tuple[TensorStep, ...]:
     """Return every tensor ``convert`` would write, in order; raises what its checks raise, and writes nothing."""
-    _, _, steps = locate(source, plan, SHARD_BYTES)
+    _, _, steps = locate(source, read_small_files(source), plan, SHARD_BYTES)
     return steps
 
 
@@ -56,19 +60,22 @@ def convert(source: Path, plan: Plan, out: Path, progress: Progress, *, shard_by
     Raises, before the first byte: ``ModelConfigError``, ``WeightFileError``, ``WeightIndexError``, ``TensorError``
     (all problems of the weights at once), ``PlanDrift``, ``MissingExtra``, ``CalibrationError``, ``StorageError``
     (no room), ``OutputOccupied``, ``LockTimeout``; and while it works ``TensorError`` for NaN or Inf by name and
-    ``StorageError``. After an error no output is left.
+    ``StorageError``, ``WeightFileError`` when the source changes under its hands, and ``QualityGateFailed``. After an
+    error no output is left.
     """
     job = prepare(source, plan, shard_bytes)
     with staged(out, "checkpoint", job.key) as stage:
         if stage is None:
             return Conversion(read_manifest(out, "checkpoint"), up_to_date=True)
+        resumed = stage.resumed
         _require_room(stage, job.steps)
         calibrated = _calibrated(stage, job, progress)
         _write_shards(stage, job, calibrated, progress)
         _write_small_files(stage, job)
         facts = checkpoint_facts(job, calibrated) | _quality(stage, job, progress)
-        inputs = {"plan": conversion_digest(plan), "model": job.source_digest}
-        return Conversion(stage.publish(inputs, facts), up_to_date=False)
+        require_unchanged(job.weights, job.identity)
+        inputs = {"plan": conversion_digest(plan), "model": job.identity.digest}
+        return Conversion(stage.publish(inputs, facts), up_to_date=False, resumed=resumed)
 
 
 def _require_room(stage: Stage, steps: Sequence[TensorStep]) -> None:
@@ -90,6 +97,7 @@ def _calibrated(stage: Stage, job: Job, progress: Progress) -> Calibrated | None
     if stage.has(calibration.FILE):
         return Calibrated.model_validate_json((stage.path / calibration.FILE).read_text("utf-8"))
     calibrated = calibration.calibrate(job.opened(), job.texts.calibration, scales, job.texts.text, progress)
+    require_same_files(job.weights)
     stage.write_text(calibration.FILE, calibrated.model_dump_json(indent=1) + "\n")
     return calibrated
 
@@ -99,17 +107,19 @@ def _write_shards(stage: Stage, job: Job, calibrated: Calibrated | None, progres
     todo = [step for step in job.steps if not stage.has(step.file)]
     progress.start("writing weights", sum(step.nbytes for step in todo), "bytes")
     for file, steps in groupby(todo, key=lambda step: step.file):
-        stage.record(file, write_safetensors(stage.path / file, list(steps), producer.tiles))
+        sha256 = write_safetensors(stage.path / file, list(steps), producer.tiles)
+        require_same_files(job.weights)  # before it is recorded: a later run goes on from what is
+        stage.record(file, sha256)
     progress.finish()
 
 
 def _write_small_files(stage: Stage, job: Job) -> None:
     model, formats = job.plan.model, job.plan.quantization
-    for path in small_files(job.source):
-        shutil.copyfile(path, stage.path / path.name)
-        if path.name != "config.json":
-            stage.record(path.name)
-    stage.write_text("config.json", config_text(job.source, model, formats))
+    for name, data in job.small.items():
+        if name != CONFIG:
+            (stage.path / name).write_bytes(data)
+            stage.record(name)
+    stage.write_text(CONFIG, config_text(job.small[CONFIG], model, formats))
     quantised = hf_quant_config(model, formats)
     if quantised is not None:
         stage.write_text(QUANT_CONFIG, _json(quantised))
@@ -124,8 +134,9 @@ def _quality(stage: Stage, job: Job, progress: Progress) -> dict[str, Any]:
     """Compare the finished checkpoint with its source over the held text; nothing for 16-bit formats."""
     if job.texts is None:
         return {}
-    comparison = compare_pieces(job.opened(), open_checkpoint(stage.path), job.texts.held, progress)
-    return {"quality": asdict(comparison)}
+    report = compare_pieces(job.opened(), open_checkpoint(stage.path), job.texts.held, progress)
+    require_quality(report)
+    return {"quality": asdict(report)}
 
 
 def _json(document: dict[str, Any]) -> str:

@@ -6,16 +6,17 @@ shape and byte range, then the data without gaps.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import dataclass
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from trtllm_kit.errors import WeightFileError, storage_error
+from trtllm_kit.files import Stamp, UnfitFile, open_file, stamp_of
+from trtllm_kit.strict_json import parse_json
 
 NUMPY_TYPES: dict[str, np.dtype[Any]] = {
     name: np.dtype(code)
@@ -28,6 +29,11 @@ NUMPY_TYPES: dict[str, np.dtype[Any]] = {
 """How each dtype is held in numpy; formats numpy has no type for are held as their bits."""
 
 _LENGTH_BYTES = 8
+_MOST_NUMBER = 2**63 - 1
+"""Sizes and offsets are 64-bit numbers."""
+_MOST_DIMENSIONS = 32
+"""What every release of numpy can hold."""
+_SHOWN = 200
 _MAX_HEADER_BYTES = 100_000_000
 _LFS = b"version https://git-lfs"
 
@@ -44,6 +50,8 @@ class StoredTensor:
     begin: int
     """First byte in the file."""
     nbytes: int
+    stamp: Stamp
+    """Of the file when its header was read."""
 
 
 @dataclass(frozen=True)
@@ -55,25 +63,54 @@ class FileHeader:
     size: int
     """Of the whole file, bytes."""
     data_begin: int
-    sha256: str
-    """Of the header alone."""
+    stamp: Stamp
 
 
 def read_header(path: Path) -> FileHeader:
     """Read and check the header; raises ``WeightFileError`` or, when the system refuses, ``StorageError``."""
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        raw = open_file(path)
+        with BufferedReader(raw) as file:
+            stamp = stamp_of(raw)
+            size = stamp.size
             start = file.read(max(_LENGTH_BYTES, len(_LFS)))
             length = _header_length(path, start, size)
             file.seek(_LENGTH_BYTES)
             text = file.read(length)
+    except UnfitFile as error:
+        raise _broken(path, error.unfit) from None
     except OSError as error:
         raise storage_error(error, "reading a weight file") from None
     data_begin = _LENGTH_BYTES + length
-    tensors = _parse(path, text, data_begin)
+    tensors = _parse(path, text, stamp)
     _check_ranges(path, tensors, data_begin, size)
-    return FileHeader(path, tensors, size, data_begin, hashlib.sha256(text).hexdigest())
+    return FileHeader(path, tensors, size, data_begin, stamp)
+
+
+def reopen(path: Path, stamp: Stamp) -> FileIO:
+    """Open a weight file whose header was read before; raises ``WeightFileError`` when it has changed since.
+
+    Every read goes through here: a file renamed into its place gives other weights without a word otherwise.
+    """
+    file = open_file(path)
+    now = stamp_of(file)
+    if now == stamp:
+        return file
+    file.close()
+    if (now.device, now.inode) != (stamp.device, stamp.inode):
+        raise changed(path, f"another file was put into its place (inode {now.inode}, before {stamp.inode})")
+    if now.size != stamp.size:
+        raise changed(path, f"it holds {now.size} bytes, and held {stamp.size}")
+    raise changed(path, f"it was written to {(now.modified_ns - stamp.modified_ns) / 1e9:+.3f} s from its earlier time")
+
+
+def changed(path: Path, why: str) -> WeightFileError:
+    """Say that a file of the source is no longer the one that was checked."""
+    return WeightFileError(
+        f"{path} changed during the run",
+        why=why,
+        hint="leave the source alone until trtkit has read it, then run again",
+    )
 
 
 def _header_length(path: Path, start: bytes, size: int) -> int:
@@ -95,31 +132,44 @@ def _header_length(path: Path, start: bytes, size: int) -> int:
     return length
 
 
-def _parse(path: Path, text: bytes, data_begin: int) -> dict[str, StoredTensor]:
+def _parse(path: Path, text: bytes, stamp: Stamp) -> dict[str, StoredTensor]:
     try:
-        document = json.loads(text, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+        document = parse_json(text)
+    except ValueError as error:
         raise _broken(path, f"its header is not JSON: {error}") from None
     if not isinstance(document, dict):
         raise _broken(path, f"its header is a JSON {type(document).__name__}, not an object")
     document.pop("__metadata__", None)
-    return {name: _tensor(path, name, entry, data_begin) for name, entry in document.items()}
+    data_begin = _LENGTH_BYTES + len(text)
+    found: dict[str, StoredTensor] = {}
+    for name, entry in document.items():
+        dtype, shape, begin, end = _entry(path, name, entry)
+        found[name] = StoredTensor(name, dtype, shape, path, data_begin + begin, end - begin, stamp)
+    return found
 
 
-def _tensor(path: Path, name: str, entry: Any, data_begin: int) -> StoredTensor:
+def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int, int]:
+    """Return dtype, shape, and the range of bytes within the data."""
     try:
         dtype, shape, (begin, end) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-        whole = all(isinstance(number, int) and number >= 0 for number in (*shape, begin, end))
     except (KeyError, TypeError, ValueError):
-        raise _broken(path, f"tensor {name} has no dtype, shape and data_offsets") from None
-    if not whole or begin > end:
-        raise _broken(path, f"tensor {name} has shape {list(shape)} and bytes {begin} to {end}")
-    if dtype not in NUMPY_TYPES:
-        raise _broken(path, f"tensor {name} has dtype {dtype}; the kit knows {', '.join(NUMPY_TYPES)}")
-    expected = math.prod(shape) * NUMPY_TYPES[dtype].itemsize
-    if end - begin != expected:
-        raise _broken(path, f"tensor {name} of {dtype} {list(shape)} needs {expected} bytes, and has {end - begin}")
-    return StoredTensor(name, dtype, shape, path, data_begin + begin, end - begin)
+        raise _broken(path, f"tensor {_cut(name)} has no dtype, shape and data_offsets") from None
+    if not all(type(number) is int and 0 <= number <= _MOST_NUMBER for number in (*shape, begin, end)) or begin > end:
+        raise _broken(path, f"tensor {_cut(name)} has shape {_cut(list(shape))}, bytes {_cut(begin)} to {_cut(end)}")
+    if len(shape) > _MOST_DIMENSIONS:
+        raise _broken(path, f"tensor {_cut(name)} has {len(shape)} dimensions, and can have {_MOST_DIMENSIONS}")
+    if not isinstance(dtype, str) or dtype not in NUMPY_TYPES:
+        raise _broken(path, f"tensor {_cut(name)} has dtype {_cut(dtype)}; the kit knows {', '.join(NUMPY_TYPES)}")
+    needed = math.prod(shape) * NUMPY_TYPES[dtype].itemsize
+    if end - begin != needed:
+        raise _broken(path, f"tensor {_cut(name)} of {dtype} {list(shape)} needs {needed} bytes, and has {end - begin}")
+    return dtype, shape, begin, end
+
+
+def _cut(value: object) -> str:
+    """Spell a value from the file at a readable length."""
+    text = str(value)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 
 
 def _check_ranges(path: Path, tensors: dict[str, StoredTensor], data_begin: int, size: int) -> None:
@@ -136,13 +186,6 @@ def _check_ranges(path: Path, tensors: dict[str, StoredTensor], data_begin: int,
         raise _truncated(path, size, at)
     if size > at:
         raise _broken(path, f"it holds {size} bytes, and its header describes {at}")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name occurs twice in one object")
-    return found
 
 
 def _broken(path: Path, why: str) -> WeightFileError:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from trtllm_kit.checkpoint.calibrate import read_text, sha256_of
 from trtllm_kit.checkpoint.check import Extras, check_source
-from trtllm_kit.checkpoint.config_files import small_files
+from trtllm_kit.checkpoint.config_files import CONFIG, read_small_files
 from trtllm_kit.checkpoint.evaluate import WINDOW, held_text
-from trtllm_kit.checkpoint.identity import source_digest
+from trtllm_kit.checkpoint.identity import Identity, identify
 from trtllm_kit.checkpoint.layout import TensorStep, tensor_steps
-from trtllm_kit.checkpoint.load import OpenCheckpoint, StoredWeights, load_tokenizer
+from trtllm_kit.checkpoint.load import TOKENIZER, OpenCheckpoint, StoredWeights, parse_tokenizer
 from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
-from trtllm_kit.checkpoint.stream import Window, windows
+from trtllm_kit.checkpoint.stream import Window, require_known, windows
 from trtllm_kit.errors import CalibrationError, PlanDrift
 from trtllm_kit.plan.plan import Plan, conversion_digest, digest_of
 from trtllm_kit.reference.rope import RotaryTable
-from trtllm_kit.spec.load import load_model
+from trtllm_kit.spec.load import parse_model
 
 _BYTES_VERSION = 1
 """Raised when the same plan and source would give other bytes than before."""
@@ -40,19 +41,22 @@ class Job:
 
     source: Path
     plan: Plan
+    small: Mapping[str, bytes]
+    """Its configuration and the files to copy, as they were at the start."""
     weights: WeightFolder
     extras: Extras
     steps: tuple[TensorStep, ...]
     texts: Texts | None
     """None when every format is 16 bit, which needs no forward pass and no tokenizer."""
-    source_digest: str
+    identity: Identity
+    """What the source was when it was checked."""
 
     @property
     def key(self) -> str:
         """Digest of all that the output's bytes depend on."""
         text = None if self.texts is None else self.texts.text
         files = [step.file for step in self.steps]
-        return digest_of([_BYTES_VERSION, conversion_digest(self.plan), self.source_digest, text, files])
+        return digest_of([_BYTES_VERSION, conversion_digest(self.plan), self.identity.digest, text, files])
 
     def opened(self) -> OpenCheckpoint:
         """Return the source as the forward pass reads it: plain weights, plain KV cache."""
@@ -61,14 +65,17 @@ class Job:
 
 def prepare(source: Path, plan: Plan, shard_bytes: int) -> Job:
     """Check the weights, the plan and the texts; raises what ``convert`` promises to raise before the first byte."""
-    weights, extras, steps = locate(source, plan, shard_bytes)
-    texts = _texts(source, plan)
-    return Job(source, plan, weights, extras, steps, texts, source_digest(weights, small_files(source)))
+    small = read_small_files(source)
+    weights, extras, steps = locate(source, small, plan, shard_bytes)
+    texts = _texts(source, small, plan)
+    return Job(source, plan, small, weights, extras, steps, texts, identify(weights, small))
 
 
-def locate(source: Path, plan: Plan, shard_bytes: int) -> tuple[WeightFolder, Extras, tuple[TensorStep, ...]]:
+def locate(
+    source: Path, small: Mapping[str, bytes], plan: Plan, shard_bytes: int
+) -> tuple[WeightFolder, Extras, tuple[TensorStep, ...]]:
     """Open and check the weights, and decide every output tensor."""
-    model = load_model(source)
+    model = parse_model(small[CONFIG], source)
     weights = open_weights(source)
     extras = check_source(weights, model)
     if model != plan.model:
@@ -80,13 +87,13 @@ def locate(source: Path, plan: Plan, shard_bytes: int) -> tuple[WeightFolder, Ex
     return weights, extras, tensor_steps(model, plan.quantization, weights, extras, shard_bytes)
 
 
-def _texts(source: Path, plan: Plan) -> Texts | None:
+def _texts(source: Path, small: Mapping[str, bytes], plan: Plan) -> Texts | None:
     """Read and cut the texts when a format needs the forward pass."""
     formats, asked = plan.quantization, plan.calibration
     if formats.weights.value != "fp8" and formats.kv_cache.value != "fp8":
         return None
     RotaryTable(plan.model)  # refuses a rope kind that cannot be run
-    tokenizer = load_tokenizer(source)
+    tokenizer = parse_tokenizer(small.get(TOKENIZER), source)
     text = read_text(asked.text)
     found = sha256_of(text)
     if asked.text_sha256 not in (None, found):
@@ -100,4 +107,6 @@ def _texts(source: Path, plan: Plan) -> Texts | None:
         raise CalibrationError(
             "the calibration text is empty", why="it gives no token", hint="give calibration.text a longer file"
         )
-    return Texts(text, pieces, windows(tokenizer, held_text(), _REPORT_TOKENS // WINDOW, WINDOW))
+    held = windows(tokenizer, held_text(), _REPORT_TOKENS // WINDOW, WINDOW)
+    require_known([*pieces, *held], plan.model)
+    return Texts(text, pieces, held)

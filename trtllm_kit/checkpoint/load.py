@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,17 @@ from trtllm_kit.checkpoint.plan_file import PLAN_FILE, read_stored_plan
 from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
 from trtllm_kit.dtypes import F32, decode_e4m3
 from trtllm_kit.errors import MissingExtra, ModelNotFound, TensorError, storage_error
+from trtllm_kit.files import UnfitFile, read_file
 from trtllm_kit.reference.model import ReferenceModel
 from trtllm_kit.spec.load import load_model
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import KvFormat
+from trtllm_kit.strict_json import parse_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+TOKENIZER = "tokenizer.json"
 
 
 def load_reference(folder: Path) -> ReferenceModel:
@@ -37,6 +41,20 @@ def load_reference(folder: Path) -> ReferenceModel:
 
 def load_tokenizer(folder: Path) -> Tokenizer:
     """Load ``tokenizer.json``; raises ``MissingExtra`` without the package, ``ModelNotFound`` without the file."""
+    path = folder / TOKENIZER
+    try:
+        raw = read_file(path)
+    except FileNotFoundError:
+        raw = None
+    except UnfitFile as error:
+        raise _bad_tokenizer(path, error.unfit) from None
+    except OSError as error:
+        raise storage_error(error, "reading the tokenizer") from None
+    return parse_tokenizer(raw, folder)
+
+
+def parse_tokenizer(raw: bytes | None, folder: Path) -> Tokenizer:
+    """Return the tokenizer in the bytes of ``folder``'s ``tokenizer.json``, None when it has none."""
     try:
         from tokenizers import Tokenizer
     except ImportError:
@@ -45,21 +63,20 @@ def load_tokenizer(folder: Path) -> Tokenizer:
             why="text must become tokens for calibration, the quality report and the reference runtime",
             hint="pip install 'trtllm-kit[rehearsal]'",
         ) from None
-    path = folder / "tokenizer.json"
-    if not path.is_file():
+    if raw is None:
         raise ModelNotFound(
             f"{folder} has no tokenizer.json",
             why="the kit reads fast tokenizers only",
             hint="save one with transformers: AutoTokenizer.from_pretrained(model).save_pretrained(folder)",
         )
     try:
-        return Tokenizer.from_buffer(path.read_bytes())
-    except OSError as error:
-        raise storage_error(error, "reading the tokenizer") from None
+        return Tokenizer.from_buffer(raw)
     except ValueError as error:
-        raise ModelNotFound(
-            f"{path} cannot be read", why=f"tokenizers says: {error}", hint="download tokenizer.json again"
-        ) from None
+        raise _bad_tokenizer(folder / TOKENIZER, f"tokenizers says: {error}") from None
+
+
+def _bad_tokenizer(path: Path, why: str) -> ModelNotFound:
+    return ModelNotFound(f"{path} cannot be read", why=why, hint=f"download {path.name} again")
 
 
 @dataclass(frozen=True)
@@ -112,7 +129,7 @@ class StoredWeights:
 def _kv_format(folder: Path, model: ModelSpec) -> KvFormat:
     """Return the KV format: of quantised weights their own file says it, of plain ones the stored plan."""
     if model.quantized_as is None:
-        plan = read_stored_plan(folder) if (folder / PLAN_FILE).exists() else None
+        plan = read_stored_plan(folder) if os.path.lexists(folder / PLAN_FILE) else None
         return "fp8" if plan is not None and plan.quantization.kv_cache.value == "fp8" else "bf16"
     quantization = _quantization(folder)
     if quantization.get("quant_algo") != "FP8":
@@ -127,9 +144,18 @@ def _kv_format(folder: Path, model: ModelSpec) -> KvFormat:
 def _quantization(folder: Path) -> dict[str, Any]:
     path = folder / QUANT_CONFIG
     try:
-        section = json.loads(path.read_bytes())["quantization"]
+        document = parse_json(read_file(path))
+    except UnfitFile as error:
+        raise _bad_quantization(path, error.unfit) from None
     except OSError as error:
         raise storage_error(error, "reading how the checkpoint is quantised") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise TensorError(f"{path} cannot be used", why=f"{error!r}", hint="convert the model again") from None
-    return dict(section)
+    except ValueError as error:
+        raise _bad_quantization(path, f"the parser says: {error}") from None
+    section = document.get("quantization") if isinstance(document, dict) else None
+    if not isinstance(section, dict):
+        raise _bad_quantization(path, "it holds no object named quantization")
+    return section
+
+
+def _bad_quantization(path: Path, why: str) -> TensorError:
+    return TensorError(f"{path} cannot be used", why=why, hint="convert the model again")

@@ -6,7 +6,7 @@ the run is then an error with three lines, where a mapped page would kill the pr
 
 from __future__ import annotations
 
-import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,13 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trtllm_kit.checkpoint.header import NUMPY_TYPES, FileHeader, StoredTensor, read_header
+from trtllm_kit.checkpoint.header import NUMPY_TYPES, FileHeader, StoredTensor, changed, read_header, reopen
 from trtllm_kit.checkpoint.problems import raise_all
 from trtllm_kit.errors import KitError, ModelNotFound, WeightFileError, WeightIndexError, storage_error
+from trtllm_kit.files import UnfitFile, read_file
+from trtllm_kit.spec.hf_keys import as_json
+from trtllm_kit.strict_json import parse_json
 from trtllm_kit.units import KIB
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+_LONGEST_NAME = 255
+"""Bytes of a file's name that Linux file systems allow."""
 TILE_BYTES = 512 * KIB
 """Small enough to stay in a core's cache between reading, conversion and writing."""
 
@@ -49,12 +54,15 @@ class WeightFolder:
         return whole.reshape(tensor.shape)
 
     def tiles(self, name: str, tile_bytes: int = TILE_BYTES) -> Iterator[Raw]:
-        """Yield a tensor's elements in order, flat, in new arrays of at most ``tile_bytes``."""
+        """Yield a tensor's elements in order, flat, in new arrays of at most ``tile_bytes``.
+
+        Raises ``WeightFileError`` when the file is no longer the one that was opened.
+        """
         tensor = self.tensors[name]
         dtype = NUMPY_TYPES[tensor.dtype]
         step = max(tile_bytes // dtype.itemsize, 1) * dtype.itemsize
         try:
-            with tensor.file.open("rb", buffering=0) as file:
+            with reopen(tensor.file, tensor.stamp) as file:
                 file.seek(tensor.begin)
                 for begin in range(0, tensor.nbytes, step):
                     yield _read_exactly(file, tensor, min(step, tensor.nbytes - begin)).view(dtype)
@@ -68,9 +76,9 @@ def open_weights(folder: Path) -> WeightFolder:
 
     Raises ``ModelNotFound``, ``WeightFileError``, ``WeightIndexError`` or ``StorageError``.
     """
-    if (folder / INDEX).exists():
+    if os.path.lexists(folder / INDEX):
         return _open_sharded(folder)
-    if (folder / SINGLE).exists():
+    if os.path.lexists(folder / SINGLE):
         header = read_header(folder / SINGLE)
         return WeightFolder(folder, (header,), header.tensors)
     raise _no_weights(folder)
@@ -100,11 +108,7 @@ def _open_sharded(folder: Path) -> WeightFolder:
 
 def _shard(folder: Path, file: str, tensors: int) -> FileHeader:
     path = folder / file
-    if Path(file).name != file:
-        raise WeightIndexError(
-            f"{INDEX} names {file!r}", why="a shard must lie beside the index", hint="download the model again"
-        )
-    if not path.exists():
+    if not os.path.lexists(path):
         raise WeightIndexError(
             f"shard {file} is missing", why=f"{INDEX} says it holds {tensors} tensors", hint=f"download {file} again"
         )
@@ -121,16 +125,27 @@ def _not_in_shard(name: str, file: str) -> WeightIndexError:
 
 def _read_index(path: Path) -> dict[str, str]:
     try:
-        document = json.loads(path.read_bytes())
-        weight_map = document["weight_map"]
-        sound = bool(weight_map) and all(isinstance(file, str) for file in weight_map.values())
+        document = parse_json(read_file(path))
+    except UnfitFile as error:
+        raise _bad_index(path, error.unfit) from None
     except OSError as error:
         raise storage_error(error, "reading the weight index") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _bad_index(path, f"it is not JSON with a weight_map: {type(error).__name__}: {error}") from None
-    if not sound:
-        raise _bad_index(path, "its weight_map is empty, or names something that is not a file")
-    return dict(weight_map)
+    except ValueError as error:
+        raise _bad_index(path, f"it is not JSON with a weight_map: {error}") from None
+    weight_map = document.get("weight_map") if isinstance(document, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise _bad_index(path, "it has no weight_map, or an empty one")
+    for tensor, file in weight_map.items():
+        if not _is_file_name(file):
+            raise _bad_index(path, f"it gives tensor {tensor} the file {as_json(file)}; a shard lies beside the index")
+    return weight_map
+
+
+def _is_file_name(file: object) -> bool:
+    """Whether a value names a file beside the index: no path, no folder, and nothing a file system refuses."""
+    if not isinstance(file, str) or file in ("", ".", "..") or "/" in file or "\0" in file:
+        return False
+    return len(os.fsencode(file)) <= _LONGEST_NAME
 
 
 def _bad_index(path: Path, why: str) -> WeightIndexError:
@@ -165,10 +180,7 @@ def _read_exactly(file: RawIOBase, tensor: StoredTensor, count: int) -> NDArray[
     while done < count:
         got = file.readinto(buffer.data[done:])
         if not got:
-            raise WeightFileError(
-                f"{tensor.file} became shorter during the run",
-                why=f"tensor {tensor.name} ends at byte {tensor.begin + tensor.nbytes}",
-                hint="leave the source alone while it is converted",
-            )
+            end = tensor.begin + tensor.nbytes
+            raise changed(tensor.file, f"it became shorter: tensor {tensor.name} ends at byte {end}, beyond its end")
         done += got
     return buffer

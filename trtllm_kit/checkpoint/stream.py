@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from trtllm_kit.checkpoint.load import OpenCheckpoint
 from trtllm_kit.dtypes import F32
+from trtllm_kit.errors import CalibrationError
 from trtllm_kit.progress import Progress
 from trtllm_kit.reference.layer import build_layer
 from trtllm_kit.reference.model import Embedding
 from trtllm_kit.reference.numeric import Observe
 from trtllm_kit.reference.rope import RotaryTable
+from trtllm_kit.spec.model import ModelSpec
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -39,10 +41,22 @@ def windows(tokenizer: Tokenizer, text: str, count: int, tokens: int) -> list[Wi
     return [np.array(start + piece, dtype=np.int64) for piece in pieces]
 
 
+def require_known(pieces: Sequence[Window], model: ModelSpec) -> None:
+    """Raise ``CalibrationError`` when a text has a token that the model's vocabulary does not have."""
+    largest = max((int(piece.max()) for piece in pieces if piece.size), default=0)
+    if largest >= model.vocab:
+        raise CalibrationError(
+            f"the tokenizer gives token {largest}, which the model does not have",
+            why=f"vocab_size in config.json is {model.vocab}, so its tokens run from 0 to {model.vocab - 1}",
+            hint="take tokenizer.json from the model's own repository",
+        )
+
+
 def run_layers(
     opened: OpenCheckpoint, pieces: Sequence[Window], progress: Progress, label: str, observe: Observe | None = None
 ) -> list[F32]:
-    """Return the (tokens, hidden) state of each piece after the last layer."""
+    """Return the (tokens, hidden) state of each piece after the last layer; raises ``CalibrationError``."""
+    require_known(pieces, opened.model)
     embed = Embedding(opened.model, opened.weights)
     states = [embed(piece) for piece in pieces]
     del embed

@@ -35,6 +35,8 @@ def run_convert(session: Session, model: str, profile: str, out: Path) -> int:
     folder, made = _planned(session, model, profile)
     conversion = convert_checkpoint(folder, made, out, session.progress())
     manifest = conversion.manifest
+    if conversion.resumed:
+        session.log("went on with the work of an interrupted run")
     if not conversion.up_to_date:
         append_log(out, {"verb": "convert", "digest": manifest.digest})
     document = {"out": str(out), "up_to_date": conversion.up_to_date, "manifest": manifest.model_dump(mode="json")}

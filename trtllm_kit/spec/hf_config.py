@@ -20,7 +20,7 @@ from trtllm_kit.spec.hf_families import (
     read_qwen3,
     read_qwen3_moe,
 )
-from trtllm_kit.spec.hf_keys import KeyProblem, Keys, as_json
+from trtllm_kit.spec.hf_keys import MOST_PROBLEMS, KeyProblem, Keys, as_json
 from trtllm_kit.spec.hf_neutral import check_model_rest
 from trtllm_kit.spec.hf_rope import read_rope
 from trtllm_kit.spec.model import Layer, ModelSpec
@@ -109,24 +109,33 @@ def _text_part(outer: Keys) -> Keys:
 def _common(keys: Keys) -> dict[str, Any]:
     """Read what every family states in the same way."""
     keys.word("hidden_act", ("silu", "swish"), default="silu")
+    vocab = keys.integer("vocab_size")
     return {
         "hidden": keys.integer("hidden_size"),
-        "vocab": keys.integer("vocab_size"),
+        "vocab": vocab,
         "max_position": keys.integer("max_position_embeddings"),
         "norm_epsilon": keys.number("rms_norm_eps"),
         "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
         "dtype": keys.word(keys.spelling("dtype", "torch_dtype"), _DTYPES),
-        "bos_token": keys.optional_integer("bos_token_id", least=0),
-        "eos_tokens": _eos_tokens(keys),
+        "bos_token": next(iter(_tokens(keys, "bos_token_id", vocab)), None),
+        "eos_tokens": _tokens(keys, "eos_token_id", vocab),
     }
 
 
-def _eos_tokens(keys: Keys) -> tuple[int, ...]:
-    """Return the tokens that end an answer; the file holds one, a list, or none."""
-    if isinstance(keys.values.get("eos_token_id"), list):
-        return keys.integers("eos_token_id") or ()
-    token = keys.optional_integer("eos_token_id", least=0)
-    return () if token is None else (token,)
+def _tokens(keys: Keys, key: str, vocab: int) -> tuple[int, ...]:
+    """Return the tokens that begin (one or none) or end (one, a list, or none) a text.
+
+    One outside the vocabulary is refused: as a beginning it has no embedding, and as an end it never comes, so that
+    every answer would run into its limit.
+    """
+    if key == "eos_token_id" and isinstance(keys.values.get(key), list):
+        tokens = keys.integers(key) or ()
+    else:
+        token = keys.optional_integer(key, least=0)
+        tokens = () if token is None else (token,)
+    if any(token >= vocab for token in tokens) and keys.sound("vocab_size"):
+        keys.note(key, f"a token of the vocabulary, 0 to {vocab - 1}")
+    return tokens
 
 
 def _quantized_as(keys: Keys) -> str | None:
@@ -149,7 +158,7 @@ def _refusal(where: str, problems: list[KeyProblem]) -> ModelConfigError:
     if len(problems) == 1:
         return ModelConfigError(f"{where}: {first.key} {first.state}", why=f"expected {first.expected}", hint=hint)
     return ModelConfigError(
-        f"{where} has {len(problems)} problems",
+        f"{where} has {len(problems)} problems{' or more' if len(problems) == MOST_PROBLEMS else ''}",
         why="these keys are missing, have no meaning, or ask for arithmetic the kit does not do",
         hint=hint,
         problems=tuple(str(problem) for problem in problems),

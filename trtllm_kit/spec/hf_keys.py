@@ -7,13 +7,15 @@ A reader declares what it understands by asking for it. ``unread`` gives what no
 from __future__ import annotations
 
 import json
-import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 _LONGEST_FOUND = 60
+MOST_PROBLEMS = 100
+"""Problems that are noted of one file; what has more is another kind of file."""
 
 
 class KeyProblem(NamedTuple):
@@ -106,8 +108,10 @@ class Keys:
 
     def note(self, key: str, expected: str) -> None:
         """Record a problem with a key; the same one, met again by another reader, counts once."""
-        state = f"is {as_json(self.values[key])}" if key in self.values else "is missing"
         self._bad.add(key)
+        if len(self.problems) == MOST_PROBLEMS:
+            return
+        state = f"is {as_json(self.values[key])}" if key in self.values else "is missing"
         problem = KeyProblem(self._path + key, state, expected)
         if problem not in self.problems:
             self.problems.append(problem)
@@ -154,7 +158,10 @@ _NUMBER = "a number above 0"
 
 
 def _is_positive(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    """Whether a value is a number above zero that a float can hold: a whole number may be larger than any."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value <= sys.float_info.max
 
 
 def _is_list(good: Callable[[Any], bool]) -> Callable[[Any], bool]:

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from trtllm_kit.errors import CannotDo, HubUnavailable, MissingExtra, ModelNotFound, storage_error
+from trtllm_kit.files import NOTHING, what_is
 from trtllm_kit.progress import Progress, Silent
 
 FILES = (
@@ -38,20 +39,23 @@ def resolve_model(text: str, progress: Progress) -> Path:
     Raises ``ModelNotFound`` for what is neither, ``MissingExtra`` without huggingface-hub, ``HubUnavailable`` when the
     hub cannot be reached or does not give that model, ``StorageError`` when the disk stands in the way.
     """
-    folder = Path(text).expanduser()
     try:
+        folder = Path(text).expanduser()
         if folder.is_dir():
             return folder
-        is_file = folder.exists()
+        found = what_is(folder)
     except OSError as error:
         raise storage_error(error, "reading the model") from error
-    if is_file or not _HUB_ID.fullmatch(text):
-        raise ModelNotFound(
-            f"no model at {text}",
-            why="that is a file" if is_file else "there is no folder of that name, and a hub id has the form org/name",
-            hint="name the folder that holds the model's config.json",
-        )
-    return _download(text, progress)
+    except RuntimeError:  # there is no user of that name
+        found = NOTHING
+    if found == NOTHING and _HUB_ID.fullmatch(text):
+        return _download(text, progress)
+    absent = "there is no folder of that name, and a hub id has the form org/name"
+    raise ModelNotFound(
+        f"no model at {text}",
+        why=absent if found == NOTHING else f"that is {found or 'a file'}",
+        hint="name the folder that holds the model's config.json",
+    )
 
 
 def _download(hub_id: str, progress: Progress) -> Path:

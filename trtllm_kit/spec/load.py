@@ -7,7 +7,7 @@ hardware catalogue that ships with the kit.
 from __future__ import annotations
 
 import hashlib
-import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +24,7 @@ from trtllm_kit.errors import (
     UnknownHardware,
     storage_error,
 )
+from trtllm_kit.files import NOTHING, UnfitFile, is_handed_over, read_file, read_text, what_is
 from trtllm_kit.resources import deploy_profiles, package_file
 from trtllm_kit.spec.hardware import Figure, Hardware
 from trtllm_kit.spec.hf_config import read_model_spec
@@ -33,10 +34,13 @@ from trtllm_kit.spec.profile import DeployProfile
 from trtllm_kit.spec.schema_words import SchemaWords
 from trtllm_kit.spec.yaml_errors import did_you_mean, schema_problems, unknown_word
 from trtllm_kit.spec.yaml_tree import Problem, read_document
+from trtllm_kit.strict_json import parse_json
 
 _CONFIG = "config.json"
 _MODELOPT = "hf_quant_config.json"
 _LFS_POINTER = b"version https://git-lfs"
+_MOST_CONFIG_VALUES = 200_000
+"""Keys and values of a ``config.json``; those that list every module of a large model have some 50,000."""
 
 
 # --- models --------------------------------------------------------------------------------------------------------
@@ -48,12 +52,23 @@ def load_model(folder: Path) -> ModelSpec:
     A ``hf_quant_config.json`` beside it marks the weights as quantised by ModelOpt, whose exports do not always say
     so in ``config.json``. Raises ``ModelNotFound``, ``ModelConfigError``, ``UnknownArchitecture``, ``StorageError``.
     """
+    return parse_model(read_config(folder), folder)
+
+
+def read_config(folder: Path) -> bytes:
+    """Return the bytes of a folder's ``config.json``.
+
+    Raises ``ModelNotFound``, ``ModelConfigError`` when there is no such file, ``StorageError``.
+    """
     path = folder / _CONFIG
     try:
         if not folder.is_dir():
             raise _not_a_folder(folder)
-        raw = path.read_bytes()
-        modelopt = (folder / _MODELOPT).is_file()
+        return read_file(path)
+    except UnfitFile as error:
+        raise ModelConfigError(
+            f"{path} cannot be read", why=error.unfit, hint="put the model's own config.json there"
+        ) from None
     except FileNotFoundError:
         raise ModelConfigError(
             f"{folder} holds no {_CONFIG}",
@@ -62,17 +77,24 @@ def load_model(folder: Path) -> ModelSpec:
         ) from None
     except OSError as error:
         raise storage_error(error, "reading the model") from error
-    spec = read_model_spec(_parse_config(raw, path), str(path))
+
+
+def parse_model(raw: bytes, folder: Path) -> ModelSpec:
+    """Return the model that the bytes of ``folder``'s ``config.json`` describe; raises as ``load_model`` does."""
+    path = folder / _CONFIG
+    spec = read_model_spec(parse_config(raw, path), str(path))
+    modelopt = os.path.lexists(folder / _MODELOPT)
     return spec.model_copy(update={"quantized_as": "modelopt"}) if modelopt and not spec.quantized_as else spec
 
 
 def _not_a_folder(folder: Path) -> ModelNotFound:
-    why = "that is a file" if folder.exists() else "there is no folder of that name"
+    found = what_is(folder)
+    why = "there is no folder of that name" if found == NOTHING else f"that is {found or 'a file'}"
     return ModelNotFound(f"no model at {folder}", why=why, hint="name the folder that holds the model's config.json")
 
 
-def _parse_config(raw: bytes, path: Path) -> dict[str, Any]:
-    """Return the JSON object of a ``config.json``."""
+def parse_config(raw: bytes, path: Path) -> dict[str, Any]:
+    """Return the JSON object in the bytes of a ``config.json``; raises ``ModelConfigError``."""
     if raw.startswith(_LFS_POINTER):
         raise ModelConfigError(
             f"{path} is a git-LFS pointer",
@@ -80,9 +102,9 @@ def _parse_config(raw: bytes, path: Path) -> dict[str, Any]:
             hint="run `git lfs pull` in that folder, or download the model again",
         )
     try:
-        config = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise _not_json(path, f"the parser says: {error or 'nested too deep'}") from None
+        config = parse_json(raw, _MOST_CONFIG_VALUES)
+    except ValueError as error:
+        raise _not_json(path, f"the parser says: {error}") from None
     if not isinstance(config, dict):
         raise _not_json(path, f"it holds a {type(config).__name__}, not an object")
     return config
@@ -117,7 +139,10 @@ def load_profile(name_or_path: str) -> LoadedProfile:
     """
     path = profile_file(name_or_path)
     label = name_or_path if is_file_name(name_or_path) or name_or_path not in _shipped() else path.name
-    document = read_with_bases(path, label, _shipped())
+    try:
+        document = read_with_bases(path, label, _shipped())
+    except OSError as error:  # of a base whose name no file system takes
+        raise storage_error(error, "reading a profile") from error
     problems = list(document.problems)
     hardware = document.data.get("hardware")
     if isinstance(hardware, str) and hardware not in hardware_names():
@@ -137,7 +162,7 @@ def _text_sha256(path: str | None) -> str | None:
     if path is None:
         return None
     try:
-        return hashlib.sha256(Path(path).read_text("utf-8").encode()).hexdigest()
+        return hashlib.sha256(read_text(Path(path)).encode()).hexdigest()
     except (OSError, UnicodeDecodeError):
         return None
 
@@ -148,20 +173,27 @@ def shipped_profiles() -> tuple[str, ...]:
 
 
 def profile_file(name: str) -> Path:
-    """Return the file of a shipped profile, or of a path that is one. Raises ``ProfileNotFound``."""
+    """Return the file of a shipped profile, or of a path that is one.
+
+    Raises ``ProfileNotFound`` for a path that is no file, and for a named pipe, which could keep a verb waiting for
+    ever; standard input and process substitutions are taken.
+    """
     shipped = _shipped()
     if name in shipped:
         return shipped[name]
-    path = Path(name).expanduser()
     try:
-        if path.exists() and not path.is_dir():
-            return path
+        path = Path(name).expanduser()
+        found = what_is(path)
     except OSError as error:
         raise storage_error(error, "reading a profile") from error
-    found = "that is a folder" if path.is_dir() else "there is no such file"
+    except RuntimeError:  # there is no user of that name
+        found = NOTHING
+    if found is None or is_handed_over(name):
+        return path
+    state = "there is no such file" if found == NOTHING else f"that is {found}"
     raise ProfileNotFound(
         f"no profile {name}",
-        why=f"{found}, and the shipped profiles are {', '.join(shipped)}",
+        why=f"{state}, and the shipped profiles are {', '.join(shipped)}",
         hint=f"`trtkit profiles list`{did_you_mean(name, shipped)}",
     )
 

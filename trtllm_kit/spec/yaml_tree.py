@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from trtllm_kit.errors import storage_error
+from trtllm_kit.files import UnfitFile, read_file
 
 DataPath = tuple[str | int, ...]
 
@@ -93,13 +94,12 @@ def read_document(path: Path, label: str) -> Document:
 def _read_text(path: Path, document: Document) -> str | None:
     """Return the text, or None after noting why it cannot be YAML."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MOST_BYTES + 1)
+        raw = read_file(path, _MOST_BYTES)
+    except UnfitFile as error:
+        document.note(1, f"{error.unfit}: this is no such document")
+        return None
     except OSError as error:
         raise storage_error(error, "reading a YAML document") from error
-    if len(raw) > _MOST_BYTES:
-        document.note(1, f"more than {_MOST_BYTES} bytes: this is no such document")
-        return None
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
