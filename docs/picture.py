@@ -24,8 +24,9 @@ def main() -> int:
     target, command = Path(sys.argv[1]), sys.argv[2:]
     status, shown = record(command)
     console = Console(record=True, width=COLUMNS, file=open(os.devnull, "w"))  # noqa: SIM115, PTH123
-    console.print(Text.from_ansi(f"$ {' '.join(command)}\n{shown}"))
-    svg = console.export_svg(title=" ".join(command))
+    typed = " ".join([Path(command[0]).name, *command[1:]])
+    console.print(Text.from_ansi(f"$ {typed}\n{shown}"))
+    svg = console.export_svg(title=typed)
     target.write_text(_REMOTE_FONT.sub("", svg), encoding="utf-8")
     return status
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,8 +71,14 @@ def fetch(session: Collecting) -> str:
     from trtllm_kit.quickstart.small_model import NAME, small_model
 
     folder = small_model(session.progress())
-    session.log(f"model: {NAME}, in {folder}")
+    session.log(f"model: {NAME}, in {_for_shells(folder)}")
     return str(folder)
+
+
+def _for_shells(path: Path) -> str:
+    """Write a path as one would type it: below the home folder with ~."""
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111  # Path.home() raises where there is none
+    return f"~/{path.relative_to(home)}" if path.is_absolute() and path.is_relative_to(home) else str(path)
 
 
 def make_everything(session: Collecting, model: str, profile: str, out: Path) -> Plan:
@@ -81,9 +88,10 @@ def make_everything(session: Collecting, model: str, profile: str, out: Path) ->
     from trtllm_kit.cli.replan import replan
 
     checkpoint, engine, repository = out / "checkpoint", out / "engine", out / "model_repository"
-    session.step(f"trtkit plan {model} --profile {profile}")
+    named = _for_shells(Path(model))
+    session.step(f"trtkit plan {named} --profile {profile}")
     run_plan(session, model, profile)
-    session.step(f"trtkit convert {model} --profile {profile} --out {checkpoint}")
+    session.step(f"trtkit convert {named} --profile {profile} --out {checkpoint}")
     run_convert(session, model, profile, checkpoint)
     session.step(f"trtkit build {checkpoint} --profile {profile} --out {engine}")
     run_build(session, checkpoint, profile, engine)
