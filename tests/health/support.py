@@ -32,7 +32,8 @@ def engine_page(model: str = "tensorrt_llm", **values: float | str | None) -> st
     numbers: dict[str, float | str | None] = {
         "active": 0, "max": 64, "scheduled": 0, "queued": 0,
         "blocks": 1000, "used": 120, "free": 880, "fraction": 0.12,
-        "iteration": 100, "timestamp": None, "paused": 0, "gpu": None,
+        "iteration": 100, "timestamp": None, "heartbeat": None, "paused": 0, "gpu": None,
+        "succeeded": None, "BACKEND": None, "OTHER": None, "REJECTED": None, "CANCELED": None,
     }  # fmt: skip
     assert not values.keys() - numbers.keys()
     numbers |= values
@@ -40,6 +41,12 @@ def engine_page(model: str = "tensorrt_llm", **values: float | str | None) -> st
     for name, (family, label, kind) in _SERIES.items():
         if numbers[name] is not None:
             lines.append(f'{family}{{{label}="{kind}",model="{model}",version="1"}} {numbers[name]}')
+    for reason in ("BACKEND", "OTHER", "REJECTED", "CANCELED"):
+        if numbers[reason] is not None:
+            labels = f'model="{model}",reason="{reason}",version="1"'
+            lines.append(f"nv_inference_request_failure{{{labels}}} {numbers[reason]}")
+    if numbers["succeeded"] is not None:
+        lines.append(f'nv_inference_request_success{{model="{model}",version="1"}} {numbers["succeeded"]}')
     if numbers["gpu"] is not None:
         lines.append(f'nv_gpu_utilization{{gpu_uuid="GPU-0"}} {numbers["gpu"]}')
     return "".join(line + "\n" for line in lines)
@@ -56,6 +63,7 @@ _SERIES = {
     "fraction": ("nv_trt_llm_kv_cache_block_metrics", "kv_cache_block_type", "fraction"),
     "iteration": ("nv_trt_llm_general_metrics", "general_type", "iteration_counter"),
     "timestamp": ("nv_trt_llm_general_metrics", "general_type", "timestamp"),
+    "heartbeat": ("nv_trt_llm_general_metrics", "general_type", "heartbeat"),
     "paused": ("nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric", "paused_requests"),
 }
 

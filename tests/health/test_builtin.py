@@ -24,6 +24,7 @@ from trtllm_kit.health.verdict import Finding, Kind, State
         (Outcome.HTTP_ERROR, 404, State.UNKNOWN),
         (Outcome.HTTP_ERROR, 302, State.UNKNOWN),
         (Outcome.GARBAGE, 200, State.UNKNOWN),
+        (Outcome.TOO_MUCH, 200, State.UNKNOWN),
         (Outcome.NO_ADDRESS, None, State.UNKNOWN),
     ],
 )
@@ -107,7 +108,6 @@ def steps(*iterations: float | str | None, **values: float | str | None) -> list
         (steps(100, 100), State.UNKNOWN, Kind.STALE),
         (steps(100, 100, 100, 100), State.UNKNOWN, Kind.STALE),
         (steps(100, 100, 101), State.OK, Kind.WITHIN),
-        (steps(900, 2), State.OK, Kind.WITHIN),
         (steps("NaN", "NaN"), State.UNKNOWN, Kind.NOT_A_NUMBER),
         (steps(-1, -1), State.UNKNOWN, Kind.CONTRADICTING),
         (steps(None, None), State.UNKNOWN, Kind.MISSING),
@@ -128,6 +128,21 @@ def test_a_moving_timestamp_is_progress_where_there_is_no_counter() -> None:
     """Without iteration_counter the time of the last step tells whether steps are made."""
     pages = [engine_page(active=1, iteration=None, timestamp=stamp) for stamp in (1795993418, 1795993419)]
     assert Kind.WITHIN is progress(*pages).kind
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        steps(900, 2),
+        steps(900, 2, 900),
+        [engine_page(active=3, iteration=None, timestamp=stamp) for stamp in (1795993419, 1795993418)],
+    ],
+)
+def test_a_step_counter_that_goes_back_is_no_progress(texts: list[str]) -> None:
+    """Two hung servers that take turns show other numbers each time; that is not called steps."""
+    findings, (skip,) = engine_progress(snapshots(*texts))
+    assert [] == findings
+    assert ("engine-progress", "its step counter went back (see one-server)") == (skip.rule, skip.reason)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +171,24 @@ def test_frozen_needs_two_good_samples() -> None:
     assert not is_frozen((busy,))
     assert not is_frozen((busy, failure(Outcome.TIMEOUT, second=1.0)))
     assert is_frozen((busy, replace(busy, monotonic_seconds=1.0)))
+
+
+def test_a_heartbeat_that_stands_still_is_frozen() -> None:
+    """An idle model whose heartbeat does not move is worth more samples, one whose heartbeat moves is not."""
+    assert is_frozen(snapshots(engine_page(heartbeat=7), engine_page(heartbeat=7)))
+    assert not is_frozen(snapshots(engine_page(heartbeat=7), engine_page(heartbeat=8)))
+
+
+def test_a_stopped_server_is_told_from_one_that_died() -> None:
+    """Without a run record the message says that none runs from here, and the advice names the last one's log."""
+    target = replace(TARGET, log="/srv/repo.server.log", missing_record="/srv/repo.run.json")
+    finding = scrape(target, (failure(Outcome.REFUSED),))
+    assert finding.message.endswith(
+        "no run record /srv/repo.run.json: no server was started from here, or it was stopped"
+    )
+    assert finding.advice.startswith("start it with trtkit deploy --start; the end of")
+    assert "trtkit deploy" not in scrape(target, (failure(Outcome.TIMEOUT),)).advice
+    assert "start it with trtkit deploy --start" == scrape(replace(target, log=""), (failure(Outcome.REFUSED),)).advice
 
 
 def sanity(sample: Snapshot) -> Finding:

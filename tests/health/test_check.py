@@ -73,6 +73,36 @@ def test_a_frozen_engine_is_unknown_after_a_while(monkeypatch: pytest.MonkeyPatc
     assert verdict.samples > 2
 
 
+def test_reading_faster_than_the_heartbeat_is_no_standstill() -> None:
+    """A heartbeat that is the same in the first readings, a few hundredths of a second apart, and then moves is OK."""
+    with stub_server(answers(*[engine_page(heartbeat=beat) for beat in (7, 7, 7, 8)])) as url:
+        verdict = check(Target(url), RULES, **FAST)
+    assert (State.OK, 4) == (verdict.state, verdict.samples)
+
+
+@pytest.mark.parametrize("interval", [0.0, 1.0])
+def test_a_dead_heartbeat_is_critical_within_the_time(interval: float) -> None:
+    """However fast it is read, an idle server without a heartbeat is CRITICAL, in less than a plugin's ten seconds."""
+    start = time.monotonic()
+    with stub_server(answers(engine_page(heartbeat=7))) as url:
+        verdict = check(Target(url), RULES, interval_seconds=interval)
+    assert State.CRITICAL is verdict.state
+    assert time.monotonic() - start < 7
+
+
+def test_a_huge_page_is_unknown_within_the_time_out() -> None:
+    """A page of 900,000 series, 13 MB, takes no longer than the time-out, and what is wrong with it is said."""
+    body = "".join(f'a{{x="{n}"}} 1\n' for n in range(900_000))
+    with stub_server(answers(body)) as url:
+        start = time.monotonic()
+        verdict = check(Target(url), RULES, timeout_seconds=4.0)
+        elapsed = time.monotonic() - start
+    assert elapsed < 4.5
+    assert (State.UNKNOWN, "scrape") == (verdict.state, verdict.findings[0].rule)
+    assert "more than 20000 series" in verdict.findings[0].message
+    assert "give its own metrics page" in verdict.findings[0].advice
+
+
 def test_a_failed_reading_ends_the_check() -> None:
     """A server that refuses is CRITICAL at once, without waiting for more readings."""
     start = time.monotonic()

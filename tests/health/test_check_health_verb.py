@@ -16,7 +16,7 @@ PROFILE = "cpu-rehearsal-simulated"
 
 def test_a_healthy_server_is_one_line_and_exit_0() -> None:
     """With a profile and a URL the line says OK, and the rule that the rehearsal cannot have is listed."""
-    with stub_server(answers(page("triton-2.51-simulated-idle"))) as url:
+    with stub_server(answers(page("triton-2.51-heartbeat-idle-1"), page("triton-2.51-heartbeat-idle-2"))) as url:
         ran = trtkit("check-health", "--profile", PROFILE, "--url", url, "--interval", "0.1")
     first, *rest = ran.out.splitlines()
     assert first.startswith("TRTKIT OK: ")
@@ -38,6 +38,7 @@ def test_without_a_profile_the_shipped_rules_stand() -> None:
         ran = trtkit("check-health", "--url", url, "--samples", "1")
     assert 3 == ran.code
     assert "gpu-utilization: no usable number: the page has no such series" in ran.out
+    assert "a server without a GPU has none: give --profile or --repository" in ran.out
 
 
 def test_a_refusing_server_is_exit_2() -> None:

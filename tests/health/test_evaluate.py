@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.health.support import TARGET, engine_page, failure, page, snapshot, snapshots
+from trtllm_kit.health.builtin import BUILT_IN
 from trtllm_kit.health.evaluate import evaluate, judge
 from trtllm_kit.health.load import shipped_rules
 from trtllm_kit.health.ranges import parse_range
@@ -125,15 +127,35 @@ def test_a_failed_probe_does_not_hide_a_confirmed_critical() -> None:
     assert State.UNKNOWN is evaluate(TARGET, (full, failure(Outcome.GARBAGE, second=1)), Ruleset((KV,))).state
 
 
+def test_a_failed_probe_does_not_hide_a_dead_model() -> None:
+    """A heartbeat and requests that are dead in the earlier samples stay CRITICAL when the newest scrape fails."""
+    dead = [
+        snapshot(engine_page(heartbeat=7, BACKEND=count, succeeded=3), second) for second, count in ((0, 0), (3, 5))
+    ]
+    verdict = evaluate(TARGET, (*dead, failure(Outcome.GARBAGE, second=4)), GPU_LESS)
+    assert [("model-heartbeat", State.CRITICAL), ("request-failures", State.CRITICAL), ("scrape", State.UNKNOWN)] == [
+        (finding.rule, finding.state) for finding in verdict.findings
+    ]
+
+
+def test_advice_names_the_log_where_its_path_is_known() -> None:
+    """Every advice that speaks of the server's log gives its path, for a dead server and for a hung one."""
+    target = replace(TARGET, log="/srv/repo.server.log")
+    hung = snapshots(*[engine_page(active=1, heartbeat=7, scheduled=-1, BACKEND=n, succeeded=0) for n in (0, 5)])
+    for samples in ((failure(Outcome.REFUSED),), (failure(Outcome.TIMEOUT),), hung):
+        advice = [finding.advice for finding in evaluate(target, samples, GPU_LESS).findings if finding.advice]
+        assert advice
+        assert all("/srv/repo.server.log" in text and "the server's log" not in text for text in advice)
+        assert any("the server's log" in finding.advice for finding in evaluate(TARGET, samples, GPU_LESS).findings)
+
+
 def test_a_healthy_busy_server_is_ok() -> None:
     """Two real pages a second apart are OK, with every check listed."""
     verdict = evaluate(
-        TARGET, snapshots(page("triton-2.51-simulated-busy-1"), page("triton-2.51-simulated-busy-2")), GPU_LESS
+        TARGET, snapshots(page("triton-2.51-heartbeat-busy-1"), page("triton-2.51-heartbeat-busy-2")), GPU_LESS
     )
     assert State.OK is verdict.state
-    assert {"kv-cache-usage", "queue-depth", "engine-progress", "metric-sanity", "scrape"} == {
-        finding.rule for finding in verdict.findings
-    }
+    assert {"kv-cache-usage", "queue-depth", *BUILT_IN} == {finding.rule for finding in verdict.findings}
     assert ((), 2) == (verdict.not_judged, verdict.samples)
 
 
@@ -159,8 +181,8 @@ def test_findings_are_listed_gravest_first() -> None:
 
 
 def test_thousands_of_models_are_judged_in_linear_time() -> None:
-    """A page that claims 3,000 busy models is judged at once; rereading the page for each would take half a minute."""
-    text = "".join(engine_page(f"m{number}", active=1, free=None, paused=None) for number in range(3_000))
+    """A page that claims 2,000 busy models is judged at once; rereading the page for each would take half a minute."""
+    text = "".join(engine_page(f"m{number}", active=1, heartbeat=7, free=None, paused=None) for number in range(2_000))
     samples = snapshots(text, text)
     begun = time.process_time()
     verdict = evaluate(TARGET, samples, GPU_LESS)
@@ -176,6 +198,10 @@ _VALUES: dict[str, list[float | str | None]] = {
     "iteration": [100, 101, "NaN", None],
     "gpu": [0.0, 0.8, 0.99, 80, "NaN", None],
     "paused": [0, -1, "NaN", None],
+    "heartbeat": [0, 1, 1_795_993_500, -1, "NaN", "+Inf", None],
+    "succeeded": [0, 1, 5, -1, "NaN", "+Inf", None],
+    "BACKEND": [0, 2, 9, -1, "NaN", "-Inf", None],
+    "REJECTED": [0, 2, "NaN", None],
 }
 
 
@@ -262,6 +288,20 @@ def test_ok_means_that_every_rule_had_a_number(samples: tuple[Snapshot, ...], ru
         assert {rule.name for rule in ruleset.rules} <= named
         healthy = {Kind.WITHIN, Kind.IDLE, Kind.PASSING, Kind.SCRAPED}
         assert healthy >= {finding.kind for finding in verdict.findings}
+        assert not any(_never_ok(first, last) for first, last in pairwise(samples))
+
+
+def _never_ok(before: Snapshot, after: Snapshot) -> bool:
+    """Whether a model's heartbeat stood still for two seconds, or a believable count of failures grew."""
+    beats, failures = [], []
+    for sample in (before, after):
+        general = sample.series.get("nv_trt_llm_general_metrics", {})
+        beats.append({labels: value for labels, value in general.items() if ("general_type", "heartbeat") in labels})
+        counts = sample.series.get("nv_inference_request_failure", {})
+        failures.append({labels: value for labels, value in counts.items() if ("reason", "BACKEND") in labels})
+    seconds = after.monotonic_seconds - before.monotonic_seconds
+    still = seconds >= 2 and any(beats[0].get(labels) == value for labels, value in beats[1].items())
+    return still or any(0 <= failures[0].get(labels, math.inf) < value for labels, value in failures[1].items())
 
 
 @pytest.mark.parametrize(

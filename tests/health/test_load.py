@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from trtllm_kit.errors import ProfileError
 from trtllm_kit.health.load import rules_for, shipped_rules
 from trtllm_kit.health.ranges import Range
+from trtllm_kit.health.rules import Ruleset
 from trtllm_kit.health.verdict import State
 from trtllm_kit.spec.hardware import Figure, Gpu, Hardware
 from trtllm_kit.spec.profile import DeployProfile
@@ -59,7 +61,17 @@ def test_the_queue_rule_advises_to_scale_out() -> None:
 
 def test_without_a_profile_every_rule_stands() -> None:
     """Nothing known of the deployment leaves every shipped rule."""
-    assert shipped_rules() == rules_for().rules
+    assert shipped_rules() == tuple(replace(rule, if_missing="") for rule in rules_for().rules)
+
+
+def test_only_a_guess_advises_to_say_what_the_server_has() -> None:
+    """Without profile and hardware the GPU rule advises to give one; with either it is known, and does not."""
+
+    def advised(ruleset: Ruleset) -> list[str]:
+        return [rule.name for rule in ruleset.rules if "give --profile or --repository" in rule.if_missing]
+
+    assert ["gpu-utilization"] == advised(rules_for())
+    assert [] == advised(rules_for(profile())) + advised(rules_for(hardware=hardware("gpu")))
 
 
 def test_a_rehearsal_has_no_gpu_rules() -> None:

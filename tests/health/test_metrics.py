@@ -165,5 +165,5 @@ def test_every_series_read_is_one_that_upstream_or_the_kit_exports() -> None:
     assert TYPE_LABEL == {family: known[family][0] for family in TYPE_LABEL}
     assert {"active", "max", "scheduled", "queued"} <= known[metrics.REQUESTS][1]
     assert {"fraction", "used", "free", "max"} <= known[metrics.KV_BLOCKS][1]
-    assert {"iteration_counter", "timestamp"} <= known[metrics.GENERAL][1]
+    assert {"iteration_counter", "timestamp", "heartbeat"} <= known[metrics.GENERAL][1]
     assert "paused_requests" in known[metrics.BATCHER][1]

@@ -7,13 +7,15 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.ports import free_ports
 from tests.support.specs import smollm2
+from trtllm_kit.errors import RequestFailed
 from trtllm_kit.health.check import check
 from trtllm_kit.health.load import rules_for
 from trtllm_kit.health.rules import Ruleset
@@ -41,9 +43,12 @@ def rules() -> Ruleset:
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the repository of the server that the tests share."""
+    return write_repository(tmp_path_factory.mktemp("health") / "repository", rehearsal_plan())
+
+
+def write_repository(out: Path, plan: Plan) -> Path:
     """Write a repository of the simulated runtime, as deploy does."""
-    plan = rehearsal_plan()
-    out = tmp_path_factory.mktemp("health") / "repository"
     with staged(out, "repository", "key") as stage:
         assert stage is not None
         for name, text in repository_files(plan).items():
@@ -52,10 +57,10 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def rehearsal_plan() -> Plan:
+def rehearsal_plan(ports: list[int] | None = None) -> Plan:
     """Plan a small model on ports of our own."""
     plan = make_plan(smollm2(), LOADED, HARDWARE)
-    http, grpc, metrics = PORTS
+    http, grpc, metrics = ports or PORTS
     serve = plan.serve.model_copy(update={"http_port": http, "grpc_port": grpc, "metrics_port": metrics})
     return plan.model_copy(update={"serve": serve})
 
@@ -149,15 +154,72 @@ def test_a_busy_server_is_ok(repository: Path, server: Server) -> None:
     assert Kind.WITHIN is kinds(verdict)["engine-progress"]
 
 
-def test_a_frozen_engine_behind_a_green_metrics_page_is_unknown(repository: Path, server: Server) -> None:
-    """With the model's process held still the page stays up and its numbers stand: UNKNOWN, and OK again after."""
+def test_reading_faster_than_the_heartbeat_is_ok(repository: Path, server: Server) -> None:
+    """Two readings a hundredth of a second apart mostly show the same heartbeat, and are no false alarm."""
+    target = target_for(repository, None, LOADED.profile)
+    assert {State.OK} == {check(target, rules(), interval_seconds=0.01).state for _ in range(5)}
+
+
+def test_a_model_that_is_starved_for_a_moment_is_ok(repository: Path, server: Server) -> None:
+    """A model's process that gets no time for a second and a half, and goes on, is no false alarm."""
+    with ThreadPoolExecutor(1) as pool, stopped(children(server.pid)):
+        looking = pool.submit(look, repository)
+        time.sleep(1.5)
+        assert not looking.done()
+        for pid in children(server.pid):
+            os.kill(pid, signal.SIGCONT)
+        assert State.OK is looking.result(10).state
+
+
+@pytest.mark.parametrize("streams", [0, 3])
+def test_a_killed_stub_is_critical_at_the_first_check(tmp_path: Path, streams: int) -> None:
+    """Idle or with active requests: when the model's process is killed, the page goes on as if nothing had happened.
+
+    The first check is CRITICAL without any traffic, and the next one also counts the requests that fail.
+    """
+    plan = rehearsal_plan(free_ports(3))
+    repository = write_repository(tmp_path / "repository", plan)
+    with start(repository, plan.serve, {}, Silent()) as server:
+        wait_until_ok(repository)
+        for _ in range(streams):
+            threading.Thread(target=breaks_off, args=(server,), daemon=True).start()
+        time.sleep(0.5)
+        for pid in children(server.pid):
+            os.kill(pid, signal.SIGKILL)
+        quiet = look(repository, timeout_seconds=4.0)
+        with ThreadPoolExecutor(1) as pool:
+            looking = pool.submit(look, repository, 4.0)
+            while not looking.done():
+                assert "not healthy" in fails(server)
+                time.sleep(0.1)
+    assert (State.CRITICAL, Kind.STALE) == (quiet.state, kinds(quiet).get("model-heartbeat")), quiet
+    failing = {finding.rule: finding for finding in looking.result().findings}["request-failures"]
+    assert (State.CRITICAL, Kind.FAILING) == (failing.state, failing.kind)
+    assert str(tmp_path.resolve() / "repository.server.log") in failing.advice
+
+
+def fails(server: Server) -> str:
+    """Ask for an answer that does not come; return why."""
+    with pytest.raises(RequestFailed) as failed:
+        list(stream(server.urls.http, "tensorrt_llm", "Tell me a story.", Sampling(max_tokens=4)))
+    return failed.value.why
+
+
+def breaks_off(server: Server) -> None:
+    """Ask for an answer that the server may leave unfinished."""
+    with suppress(RequestFailed):
+        list(stream(server.urls.http, "tensorrt_llm", "Tell me a story.", Sampling(max_tokens=400)))
+
+
+def test_a_held_model_behind_a_green_metrics_page_is_critical(repository: Path, server: Server) -> None:
+    """With the model's process held still the page stays up and its numbers stand: CRITICAL, and OK again after."""
     stubs = children(server.pid)
     with load(server):
         with stopped(stubs):
             frozen = look(repository)
         after = look(repository)
-    assert State.UNKNOWN is frozen.state
-    assert Kind.STALE is kinds(frozen)["engine-progress"]
+    assert State.CRITICAL is frozen.state
+    assert (Kind.STALE, Kind.STALE) == (kinds(frozen)["model-heartbeat"], kinds(frozen)["engine-progress"])
     assert State.OK is after.state, after
 
 
@@ -187,5 +249,9 @@ def test_a_starting_server_is_a_warning_and_a_killed_one_critical_at_once(reposi
         killed = look(repository)
         second.stop()
     assert (State.WARNING, Kind.STARTING) == (starting.state, kinds(starting)["scrape"])
+    stopped_one = look(repository)
     assert State.CRITICAL is killed.state
     assert killed.findings[0].message.endswith("is gone")
+    assert State.CRITICAL is stopped_one.state
+    assert "no run record" in stopped_one.findings[0].message
+    assert str(second.log) in stopped_one.findings[0].advice

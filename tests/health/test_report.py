@@ -109,7 +109,10 @@ def test_the_long_text_lists_what_is_wrong_with_its_advice() -> None:
     parsed(first)
     assert rest[0].startswith("[WARNING] kv-cache-usage (tensorrt_llm/1): 0.95")
     assert rest[1].startswith("  try: New requests will wait")
-    assert ["[not applicable] x-rule: hardware cpu has no GPU"] == rest[2:]
+    assert "[not applicable] x-rule: hardware cpu has no GPU" == rest[-1]
+    assert ["[not judged] model-heartbeat", "[not judged] request-failures"] == [
+        line.split(":")[0] for line in rest[2:4]
+    ]
 
 
 def test_verbose_lists_every_finding_with_its_source() -> None:

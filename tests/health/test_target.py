@@ -45,16 +45,27 @@ RECORD = {
 
 def test_a_running_server_says_where_it_is(tmp_path: Path) -> None:
     """Address, start and process come from the run record, the grace from the manifest."""
-    assert Target("http://127.0.0.1:28002/metrics", 45.0, 1_795_993_500.5, 4711) == target_for(
+    assert Target("http://127.0.0.1:28002/metrics", 45.0, 1_795_993_500.5, 4711, "server.log") == target_for(
         repository(tmp_path, FACTS, RECORD), None, profile(start_grace="5 min")
     )
 
 
 def test_a_repository_without_a_server_gives_its_port(tmp_path: Path) -> None:
     """Without a run record the manifest's port is asked, and there is no start to be graceful about."""
-    assert Target("http://127.0.0.1:18002/metrics", 45.0, None, None) == target_for(
+    missing = str(tmp_path.resolve() / "repo.run.json")
+    assert Target("http://127.0.0.1:18002/metrics", 45.0, None, None, "", missing) == target_for(
         repository(tmp_path, FACTS), None, None
     )
+
+
+def test_a_stopped_server_leaves_its_log(tmp_path: Path) -> None:
+    """After a stop the log beside the repository is named, and the record that is no more; a URL expects no record."""
+    stopped = repository(tmp_path, FACTS)
+    log = tmp_path.resolve() / "repo.server.log"
+    log.write_text("the end\n")
+    target, elsewhere = target_for(stopped, None, None), target_for(stopped, "http://gpu-1:8002/metrics", None)
+    assert (str(log), str(tmp_path.resolve() / "repo.run.json")) == (target.log, target.missing_record)
+    assert "" == elsewhere.missing_record
 
 
 def test_a_url_wins_and_keeps_the_grace(tmp_path: Path) -> None:
@@ -102,9 +113,10 @@ def test_a_record_that_cannot_be_read_is_an_error(tmp_path: Path, record: str) -
 )
 def test_values_of_the_wrong_type_are_not_used(tmp_path: Path, record: dict[str, Any]) -> None:
     """What a record does not hold in its proper type counts as not recorded."""
-    assert Target("http://127.0.0.1:18002/metrics", 45.0, None, None) == target_for(
-        repository(tmp_path, FACTS, record), None, None
-    )
+    target = target_for(repository(tmp_path, FACTS, record), None, None)
+    assert ("http://127.0.0.1:18002/metrics", 45.0, None, None, "") == (
+        target.url, target.start_grace_seconds, target.started_at, target.pid, target.log
+    )  # fmt: skip
 
 
 def test_a_folder_that_is_no_repository_is_an_error(tmp_path: Path) -> None:

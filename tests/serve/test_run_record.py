@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from trtllm_kit.errors import ManifestError, StorageError
-from trtllm_kit.serve.launch import backend_config
+from trtllm_kit.serve.launch import RUN_MARK, backend_config
 from trtllm_kit.serve.run_record import (
     RecordedUrls,
     RunRecord,
@@ -21,6 +21,7 @@ from trtllm_kit.serve.run_record import (
     is_running,
     read_record,
     record_file,
+    run_processes,
     server_processes,
     stub_processes,
     write_record,
@@ -103,6 +104,24 @@ def test_a_server_is_found_by_its_mark(
 
     assert ((server.pid,), (stub.pid,)) == (server_processes(prefix), stub_processes(prefix))
     assert is_running(record(server.pid, prefix, tmp_path))
+
+
+def test_ranks_and_workers_of_a_run_end_with_it(
+    tmp_path: Path, prefix: str, spawn: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that a launcher started has no mark in its command line, and is known by its environment."""
+    server = spawn(backend_config(prefix))
+    monkeypatch.setenv(RUN_MARK, prefix)
+    rank = spawn("rank 1")
+    monkeypatch.setenv(RUN_MARK, f"{prefix}other")
+    stranger = spawn("rank 1")
+    written = record(server.pid, prefix, tmp_path / "workspace")
+    assert {server.pid, rank.pid} == set(run_processes(prefix))
+
+    end_recorded(tmp_path / "repository", written)
+
+    assert -9 == rank.wait(5)
+    assert stranger.poll() is None
 
 
 def test_ending_leaves_nothing(tmp_path: Path, prefix: str, spawn: Callable[..., subprocess.Popen[bytes]]) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-MODELS = Path(__file__).resolve().parents[2] / "triton_models" / "llmapi"
+from trtllm_kit.resources import triton_models
+
+MODELS = triton_models() / "llmapi"
 WATCHED = "import lifeline, time; lifeline.watch_parent(); print('up', flush=True); time.sleep(60)"
 BLOCKED = """
 import ctypes, lifeline

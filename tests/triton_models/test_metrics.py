@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import fields
 
+import pytest
 from triton_python_backend_utils import MetricFamily
 
-from metrics import BUCKETS, COUNTERS, GAUGES, HISTOGRAMS, Metrics
+from metrics import BUCKETS, COUNTERS, GAUGES, HEARTBEAT, HISTOGRAMS, Metrics
 from runtime import Finish, Statistics
 from trtllm_kit.upstream.triton import metric_families
 
@@ -23,6 +25,8 @@ def series() -> dict[tuple[str, str], float]:
 def test_every_family_is_upstreams() -> None:
     """Names, kinds, descriptions, labels, values and buckets are those of the recorded upstream backend."""
     ours = {name: (KINDS["gauge"], description, label, set(values)) for name, description, label, values in GAUGES}
+    ours[HEARTBEAT[0]][3].add(HEARTBEAT[3])
+    assert HEARTBEAT[1:3] == ours[HEARTBEAT[0]][1:3]
     ours |= {name: (KINDS["counter"], description, label, set(values)) for name, description, label, values in COUNTERS}
     ours |= {
         name: (KINDS["histogram"], description, "response_metric_type", {value})
@@ -57,7 +61,7 @@ def test_every_statistic_is_shown() -> None:
 
 
 def test_an_engine_that_ended_is_not_idle() -> None:
-    """Without statistics every gauge is not a number, which no health rule takes for OK."""
+    """Without statistics every gauge but the heartbeat is not a number, which no health rule takes for OK."""
     metrics = Metrics("ended", "1")
     metrics.update(Statistics())
     metrics.update(None)
@@ -67,8 +71,21 @@ def test_an_engine_that_ended_is_not_idle() -> None:
         for (name, labels), metric in MetricFamily.page.items()
         if ("model", "ended") in labels and MetricFamily.kinds[name] == MetricFamily.GAUGE
     ]
-    assert 21 == len(gauges)
-    assert all(math.isnan(value) for value in gauges)
+    assert (22, 21) == (len(gauges), sum(math.isnan(value) for value in gauges))
+
+
+@pytest.mark.parametrize("statistics", [Statistics(), None], ids=["running", "ended"])
+def test_the_heartbeat_moves_with_every_renewal(statistics: Statistics | None) -> None:
+    """It is the time of the renewal in seconds since 1970, whether or not the engine has anything to tell."""
+    metrics = Metrics("beating", "1")
+    beats = []
+    for _ in range(2):
+        before = time.time()
+        metrics.update(statistics)
+        beats.append(series()["nv_trt_llm_general_metrics", "heartbeat"])
+        assert before <= beats[-1] <= time.time()
+        time.sleep(0.002)
+    assert beats[0] < beats[1]
 
 
 def test_lengths_are_counted() -> None:

@@ -222,6 +222,33 @@ def test_finalize_fails_what_still_runs(load: Callable[..., TritonPythonModel]) 
     model.finalize = lambda: None  # type: ignore[method-assign]
 
 
+def test_a_loaded_model_beats_while_it_is_idle(load: Callable[..., TritonPythonModel]) -> None:
+    """The heartbeat moves a few times a second without any request, and stands still once the model is unloaded."""
+
+    def beat() -> float:
+        (value,) = (
+            metric.value
+            for (_, labels), metric in pb_utils.MetricFamily.page.items()
+            if ("general_type", "heartbeat") in labels
+            and ("model", "tensorrt_llm") in labels
+            and ("version", "1") in labels
+        )
+        return value
+
+    model = load()
+    time.sleep(0.1)
+    first = beat()
+    time.sleep(0.5)
+    assert 0.15 < beat() - first < 0.9
+    assert abs(time.time() - beat()) < 0.5
+
+    model.finalize()
+    model.finalize = lambda: None  # type: ignore[method-assign]
+    last = beat()
+    time.sleep(0.3)
+    assert last == beat()
+
+
 def test_what_cannot_be_served_does_not_load(tmp_path: Path) -> None:
     """A repository without the decoupled policy is refused with the line to write."""
     model = TritonPythonModel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from tensorrt_llm.executor import LoRARequest
 from ask import Ask, Lora, Refused
 from runtime_tensorrt_llm import TensorrtLlmRuntime, sampling_parameters, statistics_from
 from settings import read_settings
+from trtllm_kit.resources import triton_models
 
 from .test_batcher import Box
 from .test_settings import PARAMETERS, arguments
@@ -229,11 +231,45 @@ def test_statistics_are_read_while_requests_run(load: Callable[..., TensorrtLlmR
     )  # fmt: skip
 
 
+def test_statistics_go_on_after_a_step_that_was_long(load: Callable[..., TensorrtLlmRuntime]) -> None:
+    """A silence within an answer, as of a long prompt's step, ends nobody's reading of the records after it."""
+    runtime, box = load(), Box()
+    LLM.last.step_seconds = 0.1
+    runtime.submit(Ask(prompt="p", max_tokens=20, streaming=True), box)
+    until(lambda: LLM.last.statistics is not None and LLM.last.statistics.done)
+    LLM.last.records.append(RECORD | {"iter": 7})
+
+    until(lambda: runtime.statistics().iteration == 7)
+    assert runtime.statistics().active == 5
+    box.wait()
+
+
+def test_nobody_asks_for_statistics_before_the_first_request(load: Callable[..., TensorrtLlmRuntime]) -> None:
+    """Upstream prints a warning for each such question, and the stand-in fails."""
+    runtime = load()
+    time.sleep(0.5)
+
+    assert runtime.statistics() is not None
+
+
+def test_cancelling_before_the_request_has_begun_aborts_it(load: Callable[..., TensorrtLlmRuntime]) -> None:
+    """A client that left while the request was handed over costs no batch slot."""
+    runtime = load()
+    blocked = threading.Event()
+    runtime._loop.call_soon_threadsafe(blocked.wait, 2)
+    ticket = runtime.submit(Ask(prompt="p", max_tokens=20, streaming=True), Box())
+    ticket.cancel()
+    blocked.set()
+
+    until(lambda: LLM.last.requests and LLM.last.requests[-1].aborted)
+
+
 def test_an_engine_that_tells_nothing_more_is_unknown(load: Callable[..., TensorrtLlmRuntime]) -> None:
     """When its statistics cannot be read any more the state is unknown, not idle."""
     runtime = load()
     assert runtime.statistics() is not None
     LLM.last.records.append("not JSON")
+    runtime.submit(Ask(prompt="p", max_tokens=1), Box())
 
     until(lambda: runtime.statistics() is None)
 
@@ -281,7 +317,7 @@ def test_closing_fails_what_runs(load: Callable[..., TensorrtLlmRuntime]) -> Non
 
 def test_it_imports_nothing_of_the_kit() -> None:
     """Production containers do not have trtllm_kit: no file but the reference runtime names it."""
-    sources = Path(__file__).resolve().parents[2] / "triton_models" / "llmapi"
+    sources = triton_models() / "llmapi"
 
     assert ["runtime_reference.py"] == sorted(
         path.name for path in sources.glob("*.py") if "from trtllm_kit" in path.read_text()

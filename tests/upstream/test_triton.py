@@ -70,6 +70,12 @@ def test_request_metrics_tell_waiting_from_queued() -> None:
     assert ["queued"] == [name for name, value in values.items() if value.kit_only]
 
 
+def test_the_kits_own_series_are_marked() -> None:
+    """Queued requests and the heartbeat are all that trtkit's model reports beyond upstream's backend."""
+    marked = [(family.label, value.name) for family in metric_families() for value in family.values if value.kit_only]
+    assert [("request_type", "queued"), ("general_type", "heartbeat")] == marked
+
+
 def test_histograms_and_only_histograms_have_buckets() -> None:
     """A histogram needs bounds, a gauge must have none."""
     for family in metric_families():

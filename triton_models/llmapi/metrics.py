@@ -2,11 +2,13 @@
 
 Names and labels are those of TensorRT-LLM's C++ backend, so dashboards and alerts written for it go on working.
 ``request_type="queued"`` is ours: upstream's ``waiting`` is active minus scheduled, and its queue is not exported.
+``general_type="heartbeat"`` is ours too: when this process is gone Triton shows its last numbers for ever.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
@@ -71,6 +73,9 @@ GAUGES: tuple[Family, ...] = (
     ),
 )
 
+HEARTBEAT = ("nv_trt_llm_general_metrics", "General TRT LLM metrics", "general_type", "heartbeat")
+"""Name, description, label and its value: when the series were last renewed, in seconds since 1970."""
+
 COUNTERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
     (
         "nv_trt_llm_disaggregated_serving_metrics",
@@ -102,6 +107,8 @@ class Metrics:
             for name, description, label, values in GAUGES
             for value, source in values.items()
         ]
+        name, description, label, value = HEARTBEAT
+        self._heartbeat = self._metric(family.GAUGE, name, description, {label: value})
         self._counters = [
             self._metric(family.COUNTER, name, description, {label: value})
             for name, description, label, values in COUNTERS
@@ -113,10 +120,14 @@ class Metrics:
         ]
 
     def update(self, statistics: Statistics | None) -> None:
-        """Show the executor's state; not a number when nothing is known, for an engine that ended is not idle."""
+        """Show the executor's state; not a number when nothing is known, for an engine that ended is not idle.
+
+        The heartbeat tells that this is being done: it moves with every call, whatever became of the engine.
+        """
         with metric_calls():
             for metric, read in self._gauges:
                 metric.set(math.nan if statistics is None else read(statistics))
+            self._heartbeat.set(time.time())
 
     def observe(self, finish: Finish) -> None:
         """Count an answer's lengths."""

@@ -85,7 +85,7 @@ class TritonPythonModel:
             raise Refused(f"no running request has the id {identity!r}", "NOT_FOUND")
 
     def _report(self) -> None:
-        """Show the statistics a few times a second until the end."""
+        """Show the statistics a few times a second until the end. As the heartbeat it waits for nobody."""
         while True:
             self._metrics.update(self._runtime.statistics())
             if self._closing.wait(_METRICS_SECONDS):

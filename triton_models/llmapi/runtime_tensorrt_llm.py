@@ -23,6 +23,8 @@ from settings import BadSettings, Settings
 from text import StopTexts
 
 _STATISTICS_SECONDS = 0.2
+_SILENCE_SECONDS = 0.05
+"""How long a read of the statistics may wait: where they come over a remote call, answers wait with it."""
 _BROKEN = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -33,7 +35,7 @@ class TensorrtLlmRuntime:
         try:
             from tensorrt_llm import LLM
             from tensorrt_llm.llmapi.llm_utils import update_llm_args_with_extra_dict
-        except ModuleNotFoundError as error:
+        except (ImportError, OSError) as error:  # missing, or one of the libraries below it
             raise BadSettings(f"the tensorrt_llm runtime needs TensorRT-LLM in the server's Python: {error}") from None
         arguments = {"enable_iter_perf_stats": True} | settings.llm_args
         limits = settings.limits
@@ -42,6 +44,7 @@ class TensorrtLlmRuntime:
         self._open: set[_Answer] = set()
         self._record: Mapping[str, Any] = {}
         self._record_us = 0
+        self._begun = threading.Event()
         self._llm = LLM(**update_llm_args_with_extra_dict({}, arguments))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="llm", daemon=True)
@@ -52,7 +55,7 @@ class TensorrtLlmRuntime:
         """Begin an answer on the loop; what goes wrong there reaches the sink."""
         if len(self._open) >= self._max_open:
             raise Refused(f"queue full: {len(self._open)} requests are in the server already", BUSY)
-        answer = _Answer(self._llm, ask, sink, self._max_seq_len)
+        answer = _Answer(self._llm, ask, sink, self._max_seq_len, self._begun)
         self._open.add(answer)
         self._spawn(answer.run()).add_done_callback(lambda _: self._open.discard(answer))
         return answer
@@ -64,7 +67,8 @@ class TensorrtLlmRuntime:
         told = statistics_from(self._record, self._record_us)
         if self._open:
             return told
-        return replace(told, active=0, scheduled=0, context=0, queued=0, context_tokens=0, generation_requests=0)
+        requests = {"active": 0, "scheduled": 0, "context": 0, "queued": 0, "paused": 0}
+        return replace(told, **requests, context_tokens=0, generation_requests=0)
 
     def close(self) -> None:
         """Fail what still runs and shut the engine down."""
@@ -83,19 +87,27 @@ class TensorrtLlmRuntime:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _read_statistics(self) -> None:
-        """Keep the newest record; each is handed out once, so nobody else may read them."""
+        """Keep the newest record; each is handed out once, so nobody else may read them.
+
+        There are none before the first request. The stream ends at its first silence, and until the next request
+        it stays ended unless it is told that it is not: a long step is silent too.
+        """
         while True:
-            async for record in self._llm.get_stats_async(timeout=_STATISTICS_SECONDS):
-                self._record = json.loads(record) if isinstance(record, str) else record
-                self._record_us = time.time_ns() // 1000
+            if self._begun.is_set():
+                stream = self._llm.get_stats_async(timeout=_SILENCE_SECONDS)
+                if hasattr(stream, "mark_undone"):
+                    stream.mark_undone()
+                async for record in stream:
+                    self._record = json.loads(record) if isinstance(record, str) else record
+                    self._record_us = time.time_ns() // 1000
             await asyncio.sleep(_STATISTICS_SECONDS)
 
 
 class _Answer:
     """One request in the loop."""
 
-    def __init__(self, llm: Any, ask: Ask, sink: Sink, max_seq_len: int) -> None:
-        self._llm, self._ask, self._sink, self._max_seq_len = llm, ask, sink, max_seq_len
+    def __init__(self, llm: Any, ask: Ask, sink: Sink, max_seq_len: int, begun: threading.Event) -> None:
+        self._llm, self._ask, self._sink, self._max_seq_len, self._begun = llm, ask, sink, max_seq_len, begun
         self._stops = StopTexts(ask.stop)
         self._taken = self._sent = 0
         self._result: Any = None
@@ -133,6 +145,7 @@ class _Answer:
         self._result = self._llm.generate_async(
             ask.prompt, sampling_parameters(ask), lora_request=_lora(ask), streaming=ask.streaming
         )
+        self._begun.set()
         tokens = len(self._result.prompt_token_ids)
         too_long = tokens + ask.max_tokens > self._max_seq_len
         if self._cancelled or too_long:

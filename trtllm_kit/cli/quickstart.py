@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 PROFILE = "cpu-rehearsal-smollm2"
 PROMPT = "The capital of France is"
+_COLOURS = {"OK": "32", "WARNING": "33"}
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,8 @@ def make_everything(session: Collecting, model: str, profile: str, out: Path) ->
     checkpoint, engine, repository = out / "checkpoint", out / "engine", out / "model_repository"
     named = _for_shells(Path(model))
     session.step(f"trtkit plan {named} --profile {profile}")
-    run_plan(session, model, profile)
+    if run_plan(session, model, profile):
+        raise typer.Exit(1)  # the plan has said why, and what would fit
     session.step(f"trtkit convert {named} --profile {profile} --out {checkpoint}")
     run_convert(session, model, profile, checkpoint)
     session.step(f"trtkit build {checkpoint} --profile {profile} --out {engine}")
@@ -116,7 +120,8 @@ def serve_once(
         line = nagios_line(verdict)
         session.result(as_json(verdict), lambda: line)
     if not session.json:
-        say(f"\n{question[0]}{answer}\n{paint(verdict.state.name, '32')}")
+        colour = _COLOURS.get(verdict.state.name, "31")
+        say(f"\n{question[0]}{answer}\n{paint(verdict.state.name, colour)}")
     return answer, line, exit_code(verdict)
 
 
@@ -124,8 +129,8 @@ def ask(session: Collecting, url: str, prompt: str, tokens: int) -> str:
     """Stream one greedy answer, showing every piece as it comes."""
     from trtllm_kit.serve.client import Sampling, stream
 
-    body = f'{{"text_input": "{prompt}", "streaming": true, "sampling_param_max_tokens": {tokens}}}'
-    session.step(f"curl -N {url}/v2/models/tensorrt_llm/generate_stream -d '{body}'")
+    body = json.dumps({"text_input": prompt, "streaming": True, "sampling_param_max_tokens": tokens})
+    session.step(f"curl -N {url}/v2/models/tensorrt_llm/generate_stream -d {shlex.quote(body)}")
     pieces = []
     for piece in stream(url, "tensorrt_llm", prompt, Sampling(max_tokens=tokens)):
         pieces.append(piece.text)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from itertools import pairwise
 
+from trtllm_kit.health.liveness import MODEL_HEARTBEAT, ONE_SERVER, REQUEST_FAILURES, model_heartbeat
 from trtllm_kit.health.metrics import GENERAL, METRICS, active_requests, engine_steps
 from trtllm_kit.health.ranges import format_number
 from trtllm_kit.health.snapshot import Measured, NoReading, Outcome, Reading, Snapshot, Target, Trouble
-from trtllm_kit.health.verdict import Finding, Kind, Skipped, State
+from trtllm_kit.health.verdict import LOG, Finding, Kind, Skipped, State
 
 SCRAPE = "scrape"
 ENGINE_PROGRESS = "engine-progress"
 METRIC_SANITY = "metric-sanity"
-BUILT_IN = (SCRAPE, ENGINE_PROGRESS, METRIC_SANITY)
+BUILT_IN = (SCRAPE, MODEL_HEARTBEAT, ENGINE_PROGRESS, REQUEST_FAILURES, ONE_SERVER, METRIC_SANITY)
 
 _ADVICE = {
-    Outcome.REFUSED: "see whether the server's process lives and read the end of its log",
-    Outcome.BROKEN: "check the network path, and the server's log for a crash",
-    Outcome.TIMEOUT: "the process hangs or the host is overloaded: read the server's log, then restart it",
+    Outcome.REFUSED: f"see whether the server's process lives and read the end of {LOG}",
+    Outcome.BROKEN: f"check the network path, and {LOG} for a crash",
+    Outcome.TIMEOUT: f"the process hangs or the host is overloaded: read {LOG}, then restart the server",
     Outcome.HTTP_ERROR: "check that the URL is the metrics page (Triton: port 8002, path /metrics)",
     Outcome.GARBAGE: "check that the URL is a Prometheus page (Triton: port 8002, path /metrics)",
+    Outcome.TOO_MUCH: "one server shows some hundred series: give its own metrics page, or for the time --timeout",
     Outcome.NO_ADDRESS: "correct the URL, e.g. http://127.0.0.1:8002/metrics",
 }
 _DEAD = frozenset({Outcome.REFUSED, Outcome.BROKEN, Outcome.TIMEOUT})
@@ -54,6 +57,10 @@ def _failed(target: Target, newest: Snapshot) -> Finding:
     state = State.CRITICAL if server_error or newest.outcome in _DEAD else State.UNKNOWN
     gone = f"; its process {target.pid} is gone" if newest.process_running is False else ""
     message, advice = f"{target.shown_url}: {newest.reason}{gone}", _ADVICE[newest.outcome]
+    if newest.outcome is Outcome.REFUSED and target.missing_record:
+        message += f"; no run record {target.missing_record}: no server was started from here, or it was stopped"
+        advice = "start it with trtkit deploy --start"
+        advice += f"; the end of {LOG} tells how the last one ended" if target.log else ""
     return Finding(SCRAPE, "", state, Kind.SCRAPE_FAILED, message, target.shown_url, advice)
 
 
@@ -94,10 +101,11 @@ def engine_progress(samples: Sequence[Snapshot]) -> tuple[list[Finding], list[Sk
 
 
 def is_frozen(samples: Sequence[Snapshot]) -> bool:
-    """Whether a busy engine made no step in these samples, so that more samples are worth taking."""
+    """Whether a busy engine or a heartbeat stands still in these samples, so that more samples are worth taking."""
     if len(samples) < 2 or not samples[-1].ok:
         return False
-    return any(finding.kind is Kind.STALE for finding in engine_progress(samples)[0])
+    findings = engine_progress(samples)[0] + model_heartbeat(samples)[0]
+    return any(finding.kind is Kind.STALE for finding in findings)
 
 
 def _progress_of(
@@ -112,15 +120,16 @@ def _progress_of(
     if isinstance(newest, NoReading):
         return _not_seen(subject, newest)
     steps = [reading.value for reading in readings if isinstance(reading, Reading)]
-    if len(steps) < 2:
-        return Skipped(ENGINE_PROGRESS, "it takes two samples in which requests are active (--samples)")
+    if len(steps) < 2 or any(later < earlier for earlier, later in pairwise(steps)):
+        few = "it takes two samples in which requests are active (--samples)"
+        return Skipped(ENGINE_PROGRESS, few if len(steps) < 2 else f"its step counter went back (see {ONE_SERVER})")
     requests = f"{format_number(active.value)} requests active"
     seconds = f"{run_seconds:.1f} s"
     if len(set(steps)) > 1:
         message = f"steps were made in {seconds} with {requests}"
         return Finding(ENGINE_PROGRESS, subject, State.OK, Kind.WITHIN, message, newest.source)
     message = f"no step in {seconds} with {requests} (still {format_number(newest.value)}): its numbers are stale"
-    advice = "the engine hangs or one step is very long: check again, then read the server's log and restart it"
+    advice = f"the engine hangs or one step is very long: check again, then read {LOG} and restart the server"
     return Finding(ENGINE_PROGRESS, subject, State.UNKNOWN, Kind.STALE, message, newest.source, advice)
 
 
@@ -149,7 +158,7 @@ def metric_sanity(newest: Snapshot, judged: Set[str]) -> Finding:
         return Finding(METRIC_SANITY, "", State.OK, Kind.WITHIN, "no number contradicts another")
     message = "; ".join(f"{where}: {reading.reason}" for where, reading in troubles)
     first = troubles[0][1]
-    advice = "the exporter is wrong or two write the same series: compare the page with the server's log"
+    advice = f"the exporter is wrong or two write the same series: compare the page with {LOG}"
     return Finding(METRIC_SANITY, "", State.UNKNOWN, Kind(first.trouble.value), message, first.source, advice)
 
 

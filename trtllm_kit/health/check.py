@@ -18,7 +18,8 @@ INTERVAL_SECONDS = 1.0
 TIMEOUT_SECONDS = 4.0
 """Two samples that use it up, and the interval, stay below the ten seconds a Nagios plugin has."""
 PATIENCE_SECONDS = 3.0
-"""How long an engine that makes no step is watched before it is called frozen: one step may hold a long prompt."""
+"""How long an engine or a heartbeat that stands still is watched on: one step may hold a long prompt, and a busy
+machine may let a thread wait."""
 _HOUR = 3600.0
 
 
@@ -47,8 +48,8 @@ def check(
 def take_samples(target: Target, wanted: int, interval_seconds: float, timeout_seconds: float) -> tuple[Snapshot, ...]:
     """Read the target at an even pace, oldest first.
 
-    A failed reading ends it, for it is the verdict. A busy engine that seems frozen is read some more, so that one
-    long step is not taken for a hang.
+    A failed reading ends it, for it is the verdict. A busy engine or a heartbeat that seems frozen is read some more,
+    so that one long step is not taken for a hang, nor a short interval for a death.
     """
     taken = [_take(target, timeout_seconds)]
     patient_until = taken[0].monotonic_seconds + wanted * interval_seconds + PATIENCE_SECONDS

@@ -6,33 +6,26 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from trtllm_kit.health.builtin import engine_progress, metric_sanity, scrape
+from trtllm_kit.health.liveness import model_heartbeat, one_server, request_failures
 from trtllm_kit.health.metrics import METRICS, WHOLE_SERVER, busy
 from trtllm_kit.health.ranges import format_number
 from trtllm_kit.health.rules import Rule, Ruleset, When
 from trtllm_kit.health.snapshot import Measured, NoReading, Reading, Snapshot, Target, Trouble, Unit
-from trtllm_kit.health.verdict import Finding, Kind, Measure, Skipped, State, Verdict, worst
+from trtllm_kit.health.verdict import LOG, Finding, Kind, Measure, Skipped, State, Verdict, worst
 
 
 def evaluate(target: Target, samples: Sequence[Snapshot], ruleset: Ruleset) -> Verdict:
     """Judge the samples (oldest first) of one server.
 
-    The newest sample decides; older ones confirm. When it could not be scraped its own finding stands in for the
-    rules, beside what was already CRITICAL in the samples before it: a failed probe hides no confirmed finding.
+    The newest sample decides; older ones confirm. When it could not be scraped its own finding stands in for all
+    others, beside what was already CRITICAL in the samples before it: a failed probe hides no confirmed finding.
     """
-    findings = [scrape(target, samples)]
-    skipped: list[Skipped] = []
-    if samples and samples[-1].ok:
-        for rule in ruleset.rules:
-            findings.extend(judge(rule, samples))
-        progress, unseen = engine_progress(samples)
-        findings.extend(progress)
-        skipped.extend(unseen)
-        findings.append(metric_sanity(samples[-1], {rule.metric for rule in ruleset.rules}))
-    else:
-        earlier = _until_last_good(samples)
-        confirmed = [finding for rule in ruleset.rules if earlier for finding in judge(rule, earlier)]
-        findings.extend(finding for finding in confirmed if finding.state is State.CRITICAL)
-        skipped.extend(Skipped(rule.name, "the newest scrape failed") for rule in ruleset.rules)
+    readable = _until_last_good(samples)
+    judged, skipped = _judged(readable, ruleset) if readable else ([], [])
+    if len(readable) < len(samples) or not samples:
+        judged = [finding for finding in judged if finding.state is State.CRITICAL]
+        skipped = [Skipped(rule.name, "the newest scrape failed") for rule in ruleset.rules]
+    findings = [_naming_log(finding, target) for finding in (scrape(target, samples), *judged)]
     return Verdict(
         url=target.shown_url,
         state=worst(finding.state for finding in findings),
@@ -43,6 +36,18 @@ def evaluate(target: Target, samples: Sequence[Snapshot], ruleset: Ruleset) -> V
         samples=len(samples),
         taken_at=samples[-1].wall_seconds if samples else 0.0,
     )
+
+
+def _judged(samples: Sequence[Snapshot], ruleset: Ruleset) -> tuple[list[Finding], list[Skipped]]:
+    """Make every check but the scrape itself; the newest sample is good."""
+    findings = [finding for rule in ruleset.rules for finding in judge(rule, samples)]
+    skipped: list[Skipped] = []
+    for check in (model_heartbeat, engine_progress, request_failures, one_server):
+        seen, unseen = check(samples)
+        findings.extend(seen)
+        skipped.extend(unseen)
+    findings.append(metric_sanity(samples[-1], {rule.metric for rule in ruleset.rules}))
+    return findings, skipped
 
 
 def judge(rule: Rule, samples: Sequence[Snapshot]) -> list[Finding]:
@@ -109,6 +114,11 @@ def _confirmed(rule: Rule, subject: str, newest: Reading, outside: Sequence[bool
     return _finding(rule, subject, Kind.PASSING if broken_by_health else Kind.UNDECIDED, newest, counted)
 
 
+def _naming_log(finding: Finding, target: Target) -> Finding:
+    """Put the path of the server's log into the advice, where it is known."""
+    return replace(finding, advice=finding.advice.replace(LOG, target.log)) if target.log else finding
+
+
 _STATES = {Kind.WITHIN: State.OK, Kind.IDLE: State.OK, Kind.PASSING: State.OK, Kind.UNDECIDED: State.UNKNOWN}
 
 
@@ -128,6 +138,7 @@ def _finding(rule: Rule, subject: str, kind: Kind, reading: Reading, compared: s
 
 
 def _no_reading(rule: Rule, subject: str, why: NoReading, state: State) -> Finding:
+    missing = why.trouble is Trouble.MISSING
     return Finding(
         rule=rule.name,
         subject=subject,
@@ -135,7 +146,7 @@ def _no_reading(rule: Rule, subject: str, why: NoReading, state: State) -> Findi
         kind=Kind(why.trouble.value),
         message=f"no usable number: {why.reason}",
         source=why.source,
-        advice=f"look for {why.source} on the metrics page",
+        advice=f"look for {why.source} on the metrics page{rule.if_missing if missing else ''}",
     )
 
 

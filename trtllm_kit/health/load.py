@@ -18,6 +18,9 @@ from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.profile import AlertOverride, DeployProfile, Runtime
 from trtllm_kit.spec.yaml_errors import did_you_mean
 
+_IF_MISSING: Mapping[Need | None, str] = MappingProxyType(
+    {Need.GPU: "; a server without a GPU has none: give --profile or --repository, which say what the server has"}
+)
 _NO_ORIGINS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -51,6 +54,8 @@ def rules_for(
             skipped.append(Skipped(rule.name, f"the profile switches it off (alerts.{rule.name}.enabled)"))
         elif rule.needs in without:
             skipped.append(Skipped(rule.name, without[rule.needs]))
+        elif profile is None and hardware is None:
+            judged.append(replace(rule, if_missing=_IF_MISSING.get(rule.needs, "")))
         else:
             judged.append(rule)
     return Ruleset(tuple(judged), tuple(skipped))

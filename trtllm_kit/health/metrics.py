@@ -5,7 +5,7 @@ A metric looks at one snapshot and answers by subject (a model and its version, 
 contradicts another one never becomes a ``Reading``, so no rule can find it healthy.
 
 Families and their meaning: custom_metrics_reporter.cc of TensorRT-LLM's Triton backend (``nv_trt_llm_*``) and
-metrics.cc of the Triton server (``nv_gpu_*``).
+metrics.cc of the Triton server (``nv_gpu_*``); ``queued`` and ``heartbeat`` are of trtkit's own model.
 """
 
 from __future__ import annotations
@@ -142,6 +142,11 @@ def engine_steps(snapshot: Snapshot) -> Measured:
 def _engine_steps(general: Mapping[str, float], source: str, subject: str) -> Reading | NoReading:
     name = "iteration_counter" if "iteration_counter" in general else "timestamp"
     return _count_of(name, GENERAL)(general, source.replace("iteration_counter", name), subject)
+
+
+def heartbeat(snapshot: Snapshot) -> Measured:
+    """Read when each model last renewed its series, seconds since 1970; only trtkit's model says so."""
+    return _by_subject(snapshot, GENERAL, "heartbeat", _count_of("heartbeat", GENERAL))
 
 
 METRICS: Mapping[str, Metric] = {

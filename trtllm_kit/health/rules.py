@@ -55,6 +55,8 @@ class Rule:
     summary: str
     advice: str
     """What to do when it fires."""
+    if_missing: str = ""
+    """What more to advise when the page lacks the metric; not a key of the document: it depends on what was asked."""
 
     @property
     def unit(self) -> Unit:

@@ -29,6 +29,10 @@ class Target:
     """When it was started, seconds since 1970; None when nobody recorded it, and then there is no grace."""
     pid: int | None = None
     """Its process on this machine, when that was recorded."""
+    log: str = ""
+    """Path of the server's log, when it is known."""
+    missing_record: str = ""
+    """Path of the run record that a running server would have left; empty when there is one, or none is expected."""
 
     @property
     def shown_url(self) -> str:
@@ -48,7 +52,9 @@ class Outcome(StrEnum):
     HTTP_ERROR = "http-error"
     """An answer with another status than 200; redirects are not followed."""
     GARBAGE = "garbage"
-    """An answer that is not a Prometheus page, holds no series, or is larger than the bound."""
+    """An answer that is not a Prometheus page, or holds no series."""
+    TOO_MUCH = "too-much"
+    """An answer beyond the bounds of bytes, series or time: nothing a single server shows."""
     NO_ADDRESS = "no-address"
     """The URL has no meaning or its host name no address."""
 

@@ -37,18 +37,34 @@ def target_for(repository: Path | None, url: str | None, profile: DeployProfile 
             hint="trtkit check-health --url http://127.0.0.1:8002/metrics",
         )
     profile_grace = profile.serve.start_grace if profile is not None else 0.0
+    log, missing_record = _left_by_server(repository, record) if repository is not None else ("", "")
     return Target(
         url=address,
         start_grace_seconds=_number(facts.get("start_grace_seconds"), profile_grace),
         started_at=_number(record.get("started_at"), None),
         pid=_pid(record.get("pid")),
+        log=log,
+        missing_record=missing_record if url is None else "",
     )
+
+
+def _left_by_server(repository: Path, record: Mapping[str, Any]) -> tuple[str, str]:
+    """Name the log of a repository's server, running or ended, and the run record when there is none."""
+    log = record.get("log")
+    if isinstance(log, str):
+        return log, ""
+    beside = _beside(repository, ".server.log")
+    return str(beside) if beside.is_file() else "", "" if record else str(_beside(repository, ".run.json"))
+
+
+def _beside(repository: Path, ending: str) -> Path:
+    folder = repository.resolve()
+    return folder.with_name(folder.name + ending)
 
 
 def _run_record(repository: Path) -> Mapping[str, Any]:
     """Read the run record; empty when no server was started from here."""
-    folder = repository.resolve()
-    path = folder.with_name(folder.name + ".run.json")
+    path = _beside(repository, ".run.json")
     try:
         record = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:

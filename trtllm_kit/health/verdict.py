@@ -54,10 +54,18 @@ class Kind(StrEnum):
     NOT_A_NUMBER = "not-a-number"
     STALE = "stale"
     CONTRADICTING = "contradicting"
+    FAILING = "failing"
+    """Requests ended in an error of the engine between the samples."""
+    WENT_BACK = "went-back"
+    """A counter fell between the samples."""
     SCRAPED = "scraped"
     STARTING = "starting"
     """Refused, within the start-up grace of a server that runs."""
     SCRAPE_FAILED = "scrape-failed"
+
+
+LOG = "the server's log"
+"""How advice speaks of the log; where its path is known the verdict has that instead."""
 
 
 @dataclass(frozen=True, slots=True)

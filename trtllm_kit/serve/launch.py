@@ -88,7 +88,7 @@ def server_command(
     return ServerCommand(
         repository=repository,
         argv=tuple(argv),
-        environment=_environment(environment, installation),
+        environment=_environment(environment, installation) | {RUN_MARK: shm_prefix},
         host=serve.host,
         ports=ports,
         urls=_urls(serve.host, ports),
@@ -96,6 +96,10 @@ def server_command(
         links={f"backends/python/{name}": target for name, target in installation.links.items()},
         shm_prefix=shm_prefix,
     )
+
+
+RUN_MARK = "TRTKIT_RUN"
+"""Variable by which every process of a run is known, whoever started it: ranks and workers inherit it."""
 
 
 def backend_config(shm_prefix: str) -> str:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trtllm_kit.errors import ManifestError, storage_error
 from trtllm_kit.progress import Progress, Silent
-from trtllm_kit.serve.launch import EXIT_TIMEOUT_SECONDS, STUB, backend_config
+from trtllm_kit.serve.launch import EXIT_TIMEOUT_SECONDS, RUN_MARK, STUB, backend_config
 
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # where Triton's Python backend puts it
 _POLL_SECONDS = 0.05
@@ -110,6 +110,16 @@ def stub_processes(shm_prefix: str) -> tuple[int, ...]:
     return tuple(pid for pid, words in stubs if any(word.startswith(shm_prefix) for word in words))
 
 
+def run_processes(shm_prefix: str) -> tuple[int, ...]:
+    """Return every process of the run: server, stubs, launcher, and the ranks and workers they started.
+
+    All but this process itself, which inherits the mark when it runs within a server.
+    """
+    mark = os.fsencode(f"{RUN_MARK}={shm_prefix}")
+    marked = {pid for pid, _ in _command_lines() if mark in _environment_of(pid)} - {os.getpid()}
+    return tuple(sorted(marked | set(_all_processes(shm_prefix))))
+
+
 def end_recorded(repository: Path, record: RunRecord, progress: Progress = _SILENT) -> None:
     """End the recorded server and remove what is left of it, also when it runs no more."""
     end_server(record.shm_prefix, Path(record.workspace), lambda: is_running(record), progress)
@@ -127,8 +137,8 @@ def end_server(shm_prefix: str, workspace: Path, running: Callable[[], bool], pr
             _signal(_told_to_stop(shm_prefix), signal.SIGTERM)
             _wait_for_requests(shm_prefix, running, progress)
     finally:
-        _signal(_all_processes(shm_prefix), signal.SIGKILL)
-        _wait(lambda: not running() and not _all_processes(shm_prefix), _KILL_SECONDS)
+        _signal(run_processes(shm_prefix), signal.SIGKILL)
+        _wait(lambda: not running() and not run_processes(shm_prefix), _KILL_SECONDS)
         for left in _SHARED_MEMORY.glob(f"{shm_prefix}*"):
             left.unlink(missing_ok=True)
         shutil.rmtree(workspace, ignore_errors=True)
@@ -169,6 +179,13 @@ def _command_lines() -> Iterator[tuple[int, list[str]]]:
             continue  # it ended meanwhile
         if line:
             yield int(entry.name), os.fsdecode(line).split("\0")
+
+
+def _environment_of(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []  # it ended meanwhile, or is another user's
 
 
 def _signal(pids: tuple[int, ...], number: signal.Signals) -> None:

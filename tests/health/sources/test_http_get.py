@@ -90,7 +90,7 @@ def test_a_length_beyond_the_bound_is_refused_before_it_is_sent() -> None:
         time.sleep(2)
 
     with stub_server(serve) as url:
-        assert Outcome.GARBAGE is get(url, 1.0).outcome
+        assert Outcome.TOO_MUCH is get(url, 1.0).outcome
 
 
 @pytest.mark.parametrize(
@@ -157,10 +157,10 @@ def test_everything_that_is_slow_ends_at_the_deadline(serve: object) -> None:
     ids=["endless", "200-mb", "absurd-chunk", "many-chunks"],
 )
 def test_everything_that_is_large_ends_at_the_size(head: bytes) -> None:
-    """An endless or huge answer is garbage as soon as the bound is passed, whatever its head claims."""
+    """An endless or huge answer is refused as soon as the bound is passed, whatever its head claims."""
     with stub_server(floods(head, b"x" * 65536 + b"\r\n10000\r\n")) as url:
         answer = get(url, 5.0, max_bytes=1 << 20)
-    assert Outcome.GARBAGE is answer.outcome
+    assert Outcome.TOO_MUCH is answer.outcome
     assert "larger than 1048576 bytes" in answer.reason
 
 
@@ -168,7 +168,7 @@ def test_a_flood_costs_bounded_memory() -> None:
     """The largest answer that is read costs tens of megabytes, not what the server sends."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with stub_server(floods(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536)) as url:
-        assert Outcome.GARBAGE is get(url, 10.0).outcome
+        assert Outcome.TOO_MUCH is get(url, 10.0).outcome
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
 
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.health.support import PAGES, answers, page, page_files, sends, stub_server
 from trtllm_kit.health.snapshot import Labels, Outcome
-from trtllm_kit.health.sources.prometheus_text import parse, scrape
+from trtllm_kit.health.sources.prometheus_text import MAX_LINE, MAX_SERIES, parse, scrape
 
 Series = dict[tuple[str, Labels], tuple[float | None, float | None]]
 
@@ -155,6 +155,46 @@ def fastest(work: Callable[[], object]) -> float:
         work()
         times.append(time.process_time() - start)
     return min(times)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("".join(f'a{{x="{n}"}} 1\n' for n in range(MAX_SERIES + 1)), f"more than {MAX_SERIES} series"),
+        ("# " + "x" * MAX_LINE + "\na 1\n", f"line 1 is longer than {MAX_LINE} characters"),
+    ],
+    ids=["series", "line"],
+)
+def test_a_page_beyond_the_bounds_is_too_much(text: str, reason: str) -> None:
+    """One series or one character above the bound and none of the page is used; the reason names the bound."""
+    taken = parse(text)
+    assert (Outcome.TOO_MUCH, {}) == (taken.outcome, taken.series)
+    assert reason in taken.problem
+
+
+def test_a_page_at_the_bounds_is_read() -> None:
+    """As many series as the bound allows, and a line as long, are read whole."""
+    text = "".join(f'a{{x="{n}"}} 1\n' for n in range(MAX_SERIES)) + "#" * MAX_LINE + "\n"
+    assert MAX_SERIES == len(parse(text).series["a"])
+
+
+def test_parsing_ends_at_the_time_out() -> None:
+    """Fifteen megabytes of empty lines arrive at once and take seconds to read: given up in time, not called dead."""
+    body = b"a 1\n" + b"\n" * (15 << 20)
+    head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with stub_server(sends(head + body)) as url:
+        start = time.monotonic()
+        taken = scrape(url, 1.0)
+    assert time.monotonic() - start < 2.0
+    assert (Outcome.TOO_MUCH, {}) == (taken.outcome, taken.series)
+    assert "the time was over at line" in taken.reason
+
+
+def test_the_deadline_is_looked_at_while_parsing() -> None:
+    """A deadline that is over stops the parser at once, with the line in the reason."""
+    taken = parse(page("triton-2.51-simulated-idle"), time.monotonic() - 1)
+    assert (Outcome.TOO_MUCH, {}) == (taken.outcome, taken.series)
+    assert "the time was over at line 1" in taken.problem
 
 
 def test_a_scrape_holds_both_clocks_and_its_duration() -> None:

@@ -186,7 +186,7 @@ class _Received:
         return taken
 
     def _too_large(self) -> _Failed:
-        return _Failed(Outcome.GARBAGE, f"the answer is larger than {self._max_bytes} bytes")
+        return _Failed(Outcome.TOO_MUCH, f"the answer is larger than {self._max_bytes} bytes")
 
 
 def _read(received: _Received) -> Answer:

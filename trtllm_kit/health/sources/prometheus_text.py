@@ -1,4 +1,4 @@
-"""The Prometheus text format 0.0.4, read strictly: a page is understood whole or not at all.
+"""The Prometheus text format 0.0.4, read strictly: a page is understood whole or not at all, within the bounds.
 
 Source: the exposition formats page of the Prometheus documentation. Every pattern is possessive, so the time to read
 a page is proportional to its length whatever it holds. Exemplars of OpenMetrics are skipped; comments are not needed.
@@ -6,6 +6,7 @@ a page is proportional to its length whatever it holds. Exemplars of OpenMetrics
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Iterator
@@ -14,6 +15,10 @@ from dataclasses import dataclass
 from trtllm_kit.health.snapshot import Labels, Outcome, Snapshot
 from trtllm_kit.health.sources.http_get import MAX_BYTES, Answer, get
 
+MAX_SERIES = 20_000
+"""Most series that are read: a server of a hundred models has some thousand, and every check looks at each of them."""
+MAX_LINE = 1 << 16
+"""Longest line, characters."""
 _STRING = r'"(?:[^"\\\n]++|\\[\\"n])*+"'
 _NUMBER = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _SAMPLE = re.compile(
@@ -36,20 +41,28 @@ class Page:
     timestamps: dict[str, dict[Labels, float]]
     """Seconds since 1970, for the series that carry a time stamp."""
     problem: str = ""
+    outcome: Outcome = Outcome.OK
 
 
 class _Wrong(Exception):
     """A line that is not of the format."""
 
 
+class _TooMuch(Exception):
+    """A page beyond the bounds."""
+
+
 def scrape(url: str, timeout_seconds: float, max_bytes: int = MAX_BYTES) -> Snapshot:
-    """Read a metrics page into a snapshot; whatever goes wrong is in the snapshot's outcome and reason."""
+    """Read a metrics page into a snapshot; whatever goes wrong is in the snapshot's outcome and reason.
+
+    The time bounds fetching and parsing together. A page that arrived in time and could not be parsed in it is no sign
+    of a dead server, so it has an outcome of its own.
+    """
     wall, start = time.time(), time.monotonic()
     answer = get(url, timeout_seconds, max_bytes)
-    page = _page(answer)
-    outcome = Outcome.GARBAGE if page.problem and answer.outcome is Outcome.OK else answer.outcome
+    page = _page(answer, start + timeout_seconds)
     return Snapshot(
-        outcome=outcome,
+        outcome=page.outcome,
         reason=answer.reason or page.problem,
         wall_seconds=wall,
         monotonic_seconds=start,
@@ -60,30 +73,39 @@ def scrape(url: str, timeout_seconds: float, max_bytes: int = MAX_BYTES) -> Snap
     )
 
 
-def _page(answer: Answer) -> Page:
+def _page(answer: Answer, deadline: float) -> Page:
     if answer.outcome is not Outcome.OK:
-        return Page({}, {})
+        return Page({}, {}, outcome=answer.outcome)
     try:
-        return parse(answer.body.decode("utf-8"))
+        return parse(answer.body.decode("utf-8"), deadline)
     except UnicodeDecodeError:
-        return Page({}, {}, "the answer is not UTF-8 text")
+        return _garbage("the answer is not UTF-8 text")
 
 
-def parse(text: str) -> Page:
-    """Take a page apart. A wrong line, a series given twice, a page cut off or without any series is a problem."""
+def parse(text: str, deadline: float = math.inf) -> Page:
+    """Take a page apart. A wrong line, a series given twice, a page cut off or without any series is a problem.
+
+    So are more than ``MAX_SERIES`` series, and a ``deadline`` (monotonic clock, seconds) that passes before the end.
+    """
     page = Page({}, {})
     try:
-        for family, labels, value, stamp in _samples(text):
+        for family, labels, value, stamp in _samples(text, deadline):
             _add(page, family, labels, value)
             if stamp is not None:
                 page.timestamps.setdefault(family, {})[labels] = stamp
     except _Wrong as error:
-        return Page({}, {}, f"the answer is not a metrics page: {error}")
+        return _garbage(f"the answer is not a metrics page: {error}")
+    except _TooMuch as error:
+        return Page({}, {}, f"the metrics page is too much to read: {error}", Outcome.TOO_MUCH)
     if not page.series:
-        return Page({}, {}, "the answer holds no metrics")
+        return _garbage("the answer holds no metrics")
     if not text.endswith("\n"):
-        return Page({}, {}, "the metrics page is cut off: its last line does not end")
+        return _garbage("the metrics page is cut off: its last line does not end")
     return page
+
+
+def _garbage(problem: str) -> Page:
+    return Page({}, {}, problem, Outcome.GARBAGE)
 
 
 def _add(page: Page, family: str, labels: Labels, value: float) -> None:
@@ -93,14 +115,22 @@ def _add(page: Page, family: str, labels: Labels, value: float) -> None:
     known[labels] = value
 
 
-def _samples(text: str) -> Iterator[tuple[str, Labels, float, float | None]]:
+def _samples(text: str, deadline: float) -> Iterator[tuple[str, Labels, float, float | None]]:
     seen: dict[str | None, Labels] = {None: ()}
+    count = 0
     for number, line in enumerate(text.split("\n"), 1):
+        if time.monotonic() > deadline:
+            raise _TooMuch(f"the time was over at line {number}")
+        if len(line) > MAX_LINE:
+            raise _TooMuch(f"line {number} is longer than {MAX_LINE} characters")
         match = _SAMPLE.fullmatch(line)
         if match is None:
             if line.strip(" \t") and not line.lstrip(" \t").startswith("#"):
                 raise _Wrong(f"line {number} reads {line[:60]!r}")
             continue
+        count += 1
+        if count > MAX_SERIES:
+            raise _TooMuch(f"it holds more than {MAX_SERIES} series")
         family, label_text, value, stamp = match.groups()
         labels = seen.get(label_text)
         if labels is None and label_text is not None:

@@ -123,6 +123,33 @@ class RequestOutput:
             output.request_perf_metrics = _perf_metrics()
 
 
+class IterationResult:
+    """The stream of iteration records: a silence as long as its timeout ends it until it is marked undone."""
+
+    def __init__(self, records: list[Any]) -> None:
+        self.records = records
+        self.timeout = 2.0
+        self.done = False
+
+    def mark_undone(self) -> None:
+        """Open the stream again; upstream calls it for every new request."""
+        self.done = False
+
+    def __aiter__(self) -> IterationResult:
+        """Iterate over the records to come."""
+        return self
+
+    async def __anext__(self) -> Any:
+        """Wait for a record as long as the timeout."""
+        deadline = asyncio.get_running_loop().time() + self.timeout
+        while not self.done and not self.records:
+            await asyncio.sleep(0.005)
+            self.done = asyncio.get_running_loop().time() > deadline
+        if self.done:
+            raise StopAsyncIteration
+        return self.records.pop(0)
+
+
 class LLM:
     """The engine; ``last`` is the one made last."""
 
@@ -140,6 +167,7 @@ class LLM:
         self.requests: list[RequestOutput] = []
         self.lora: list[Any] = []
         self.records: list[Any] = []
+        self.statistics: IterationResult | None = None
         LLM.last = self
 
     def text_of(self, tokens: int) -> str:
@@ -156,18 +184,17 @@ class LLM:
         """Begin a request."""
         assert sampling_params is not None
         self.lora.append(lora_request)
+        self.statistics = self.statistics or IterationResult(self.records)
+        self.statistics.mark_undone()
         self.requests.append(RequestOutput(self, inputs, sampling_params, streaming=streaming))
         return self.requests[-1]
 
     def get_stats_async(self, timeout: float | None = 2) -> AsyncIterator[Any]:
-        """Yield the records that were not read yet."""
-
-        async def drained() -> AsyncIterator[Any]:
-            while self.records:
-                yield self.records.pop(0)
-
+        """Return the one stream of records, which the first request makes."""
         assert timeout is not None
-        return drained()
+        assert self.statistics is not None, "upstream prints a warning here before the first request"
+        self.statistics.timeout = timeout
+        return self.statistics
 
     def shutdown(self) -> None:
         """Note that it was called."""
