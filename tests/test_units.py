@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from trtllm_kit.units import (
     format_bytes,
     format_count,
-    format_ratio,
     format_seconds,
     parse_bytes,
     parse_seconds,
@@ -49,7 +48,6 @@ def test_what_is_not_a_quantity_is_refused(text: object) -> None:
         (format_seconds(0.472), "472 ms"),
         (format_seconds(200), "3 min 20 s"),
         (format_count(12_682_669_568), "12.68B"),
-        (format_ratio(0.905), "90.5 %"),
     ],
 )
 def test_numbers_print_with_their_unit(shown: str, expected: str) -> None:

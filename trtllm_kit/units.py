@@ -61,11 +61,6 @@ def format_count(count: float) -> str:
     return f"{count:.0f}"
 
 
-def format_ratio(ratio: float) -> str:
-    """Print a 0..1 ratio as a percentage with one decimal."""
-    return f"{ratio * 100:.1f} %"
-
-
 def _split(text: str | float) -> tuple[float, str]:
     """Split a quantity into its finite, non-negative number and its unit."""
     if isinstance(text, bool):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trtllm_kit.spec.model import Role, active_parameters, kv_heads_total, layer_tensors, model_tensors, parameters
+from trtllm_kit.spec.model import Role, active_parameters, layer_tensors, model_tensors, parameters
 
 from .configs import FAMILIES, read
 
@@ -43,11 +43,6 @@ def test_the_shared_expert_is_always_active() -> None:
 def test_dense_models_are_all_active() -> None:
     """Without experts every parameter is read for every token."""
     assert parameters(read("qwen2")) == active_parameters(read("qwen2"))
-
-
-def test_kv_heads_over_all_layers() -> None:
-    """Two KV heads on four layers are eight."""
-    assert 8 == kv_heads_total(read("llama"))
 
 
 def test_roles_of_a_layer_in_file_order() -> None:

@@ -68,9 +68,10 @@ def test_engines_end_with_1_3_0rc20_and_the_pytorch_backend_begins_with_1_0(
     assert toolchains == release(version).toolchains
 
 
-def test_containers_are_named_newest_first() -> None:
-    """1.2.1 is in four containers, and main in none."""
-    assert "nvcr.io/nvidia/tritonserver:26.07-trtllm-python-py3" == release("1.2.1").image
+def test_the_container_named_is_the_newest_that_serves_the_llmapi_model() -> None:
+    """1.2.1 is in four containers, of which 26.07 cannot import the model; main is in none."""
+    assert "nvcr.io/nvidia/tritonserver:26.06-trtllm-python-py3" == release("1.2.1").image
+    assert release("1.2.1").images[-1].startswith("nvcr.io/nvidia/tritonserver:26.07")
     assert release("main").image is None
 
 

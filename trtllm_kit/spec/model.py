@@ -216,11 +216,6 @@ def active_parameters(model: ModelSpec) -> int:
     return total
 
 
-def kv_heads_total(model: ModelSpec) -> int:
-    """Sum the KV heads of all layers (before any replication over ranks)."""
-    return sum(layer.attention.kv_heads for layer in model.layers)
-
-
 def _active_share(layer: Layer, fact: TensorFact) -> float:
     block = layer.feed_forward
     routed = fact.copies > 1 or fact.role in (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN)

@@ -44,7 +44,7 @@ class Release(Frozen):
 
     @property
     def image(self) -> str | None:
-        """The newest Triton container that holds it."""
+        """The Triton container to serve it from."""
         return self.images[0] if self.images else None
 
 
