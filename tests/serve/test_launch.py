@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trtllm_kit.errors import UsageError
-from trtllm_kit.serve.launch import Installation, ServerCommand, server_command
+from trtllm_kit.serve.launch import RUN_MARK, Installation, ServerCommand, server_command
 from trtllm_kit.spec.profile import Serve
 
 WHEEL = Installation(
@@ -50,7 +50,7 @@ def test_a_containers_server_finds_its_own_backends() -> None:
     made = command(Serve(), CONTAINER, PATH="/usr/bin")
 
     assert not any(word.startswith("--backend-directory") for word in made.argv)
-    assert {"PATH": "/usr/bin"} == made.environment
+    assert {"PATH": "/usr/bin", RUN_MARK: made.shm_prefix} == made.environment
     assert {} == made.links
 
 
@@ -69,6 +69,7 @@ def test_the_stubs_python_comes_first() -> None:
         "PATH": "/venv/bin:/usr/bin",
         "LD_LIBRARY_PATH": "/pyenv/lib:/l",
         "CUDA_VISIBLE_DEVICES": "1",
+        RUN_MARK: made.shm_prefix,  # what every process of the run is known by
     } == made.environment
     assert "/venv/bin:/usr/bin:/bin" == command(Serve()).environment["PATH"]
 

@@ -34,5 +34,6 @@ python=${PYTHON:-python3.11}
 "$scratch/full/bin/python" -m pip install --quiet "$wheel[rehearsal,hub,dev]"
 mkdir "$scratch/project"
 cp -r "$root/tests" "$root/docs" "$root/pyproject.toml" "$root"/*.md "$scratch/project/"
+export TRTKIT_SHARED=${TRTKIT_SHARED:-$root/../shared}
 cd "$scratch/project"
 PATH="$scratch/full/bin:$PATH" "$scratch/full/bin/python" -m pytest -q -p no:cacheprovider -m "not triton and not smollm2 and not oracle and not slow and not gpu"
