@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import Any
 
 from trtllm_kit.checkpoint.calibrate import Calibrated
 from trtllm_kit.checkpoint.job import Job
 from trtllm_kit.checkpoint.layout import half_format
 from trtllm_kit.findings import Finding, Severity
-from trtllm_kit.plan.quantization import module_of
-from trtllm_kit.spec.model import model_tensors
-
-_HEAD = "lm_head"
-"""The head's plain name, which the default pattern uses and which a tied or nested model does not store."""
+from trtllm_kit.plan.quantization import idle_patterns
 
 
 def checkpoint_facts(job: Job, calibrated: Calibrated | None) -> dict[str, Any]:
@@ -47,7 +42,7 @@ def _findings(job: Job, calibrated: Calibrated | None) -> Iterator[Finding]:
             compared=f"{len(rounded)} of {len(stored)} tensors are float32 in the source",
             suggestion="convert from 16-bit weights when the model's author publishes them",
         )
-    unused = [pattern for pattern in job.plan.quantization.exclude.value if not _matches(job, pattern)]
+    unused = idle_patterns(job.plan.model, job.plan.quantization.exclude.value)
     if job.plan.quantization.weights.value == "fp8" and unused:
         yield Finding(
             rule="CK2",
@@ -74,10 +69,3 @@ def _findings(job: Job, calibrated: Calibrated | None) -> Iterator[Finding]:
             compared=f"{calibrated.experts_without_tokens} experts without a token, {calibrated.tokens} tokens run",
             suggestion="raise calibration.samples",
         )
-
-
-def _matches(job: Job, pattern: str) -> bool:
-    model = job.plan.model
-    names = (name for fact in model_tensors(model) for name in fact.names())
-    modules = (*(module_of(name) for name in names), module_of(model.head_name), _HEAD)
-    return any(fnmatchcase(module, pattern) for module in modules)
