@@ -50,6 +50,16 @@ def test_a_profile_with_problems_is_1_for_validate_and_2_for_a_verb_that_needs_i
     assert three_lines(used)
 
 
+def test_a_profile_for_no_release_is_not_valid(tmp_path: Path) -> None:
+    """Validate knows the releases; a profile that does not exist at all is a usage error even there."""
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(f"base: {H200}\nname: x\ntrtllm_version: banana\n")
+
+    asked = trtkit("profiles", "validate", wrong)
+    assert (1, 2) == (asked.code, trtkit("profiles", "validate", "no-such-profile").code)
+    assert "banana" in asked.out
+
+
 def test_warnings_are_0_and_under_strict_1(tmp_path: Path) -> None:
     """An FP8 KV cache under 16-bit weights runs without calibrated scales: worth a warning, not a refusal."""
     model, profile = config_folder(tmp_path, "llama-3.1-8b"), tmp_path / "p.yaml"

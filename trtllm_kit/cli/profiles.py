@@ -10,7 +10,7 @@ import typer
 
 from trtllm_kit.cli.options import complete_profile
 from trtllm_kit.cli.session import Session, table
-from trtllm_kit.errors import OutputOccupied, ProfileError, storage_error
+from trtllm_kit.errors import OutputOccupied, ProfileError, ProfileNotFound, UsageError, storage_error
 
 app = typer.Typer(help="Deploy profiles: list, show, copy, validate; their JSON schema.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_profile)]
@@ -81,13 +81,17 @@ def validate(
     """Check a profile; all problems at once, with line numbers. Exit 1 when it has any."""
     from trtllm_kit.health.load import rules_for
     from trtllm_kit.spec.load import hardware_for, load_profile
+    from trtllm_kit.upstream.releases import release
 
     session: Session = context.obj
     try:
         loaded = load_profile(file)
         rules_for(loaded.profile, hardware_for(loaded.profile), loaded.origins)
-    except ProfileError as error:
-        problems = list(error.problems) or [error.why]
+        release(loaded.profile.trtllm_version)
+    except ProfileNotFound:
+        raise
+    except UsageError as error:
+        problems = (list(error.problems) if isinstance(error, ProfileError) else []) or [error.why]
         text = "\n".join([error.what, *(f"  {problem}" for problem in problems)])
         session.result({"valid": False, "problems": problems}, lambda: text)
         return 1
