@@ -70,7 +70,7 @@ def test_no_golden_file_is_left_over() -> None:
 
 def test_public_parameter_counts() -> None:
     """The dimensions in tests/golden/models are the real ones."""
-    from trtllm_kit.spec.model import parameters
+    from trtllm_kit.spec.tensors import parameters
 
     counts = {name: parameters(golden_model(name)) for name in sorted(set(MODEL_OF.values()))}
     assert {

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.specs import llama_8b, maverick, qwen3_moe
 from trtllm_kit.plan.quantization import is_excluded, quantised_tensors
-from trtllm_kit.spec.model import Role, TensorFact
+from trtllm_kit.spec.tensors import Role, TensorFact
 
 
 def suffixes(names: frozenset[str]) -> set[str]:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.support.specs import llama, llama_8b, llama_405b, maverick, qwen3_moe, smollm2
 from trtllm_kit.plan.parallelism import Split, stages
 from trtllm_kit.plan.weights import Formats, Held, held_by_stage
-from trtllm_kit.spec.model import Dense, Layer, ModelSpec, parameters
+from trtllm_kit.spec.model import Dense, Layer, ModelSpec
+from trtllm_kit.spec.tensors import parameters
 
 
 def held(model: ModelSpec, split: Split = Split(), formats: Formats = Formats()) -> list[Held]:  # noqa: B008

@@ -10,7 +10,8 @@ import pytest
 
 from trtllm_kit.errors import ModelConfigError, UnknownArchitecture
 from trtllm_kit.spec.hf_config import FAMILIES, read_model_spec
-from trtllm_kit.spec.model import Dense, Experts, active_parameters, parameters
+from trtllm_kit.spec.model import Dense, Experts
+from trtllm_kit.spec.tensors import active_parameters, parameters
 
 from .configs import config, read, without, wrapped
 

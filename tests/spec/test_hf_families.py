@@ -8,7 +8,7 @@ import pytest
 
 from trtllm_kit.errors import ModelConfigError
 from trtllm_kit.spec.hf_config import read_model_spec
-from trtllm_kit.spec.model import Attention, Dense, Experts, ModelSpec, QueryTemperature
+from trtllm_kit.spec.model import Attention, Dense, Experts, ModelSpec, QueryTemperature, Routing
 
 from .configs import config, read, without
 
@@ -139,7 +139,7 @@ def test_which_qwen3_layers_have_experts(changes: dict[str, Any], expected: list
 def test_qwen3_experts(key: str, value: bool) -> None:
     """Counts, width and the normalisation of the routing weights."""
     assert (
-        Experts(experts=4, per_token=2, intermediate=16, layout="qwen", normalise_top_k=value)
+        Experts(experts=4, per_token=2, intermediate=16, layout="qwen", routing=Routing(normalise=value))
         == read("qwen3_moe", **{key: value}).layers[0].feed_forward
     )
 
@@ -154,7 +154,7 @@ def test_both_spellings_of_the_expert_count() -> None:
 def test_mixtral_experts() -> None:
     """Mixtral's experts are as wide as ``intermediate_size`` and always normalised."""
     assert (
-        Experts(experts=4, per_token=2, intermediate=48, layout="mixtral", normalise_top_k=True)
+        Experts(experts=4, per_token=2, intermediate=48, layout="mixtral", routing=Routing(normalise=True))
         == read("mixtral").layers[0].feed_forward
     )
 
@@ -185,7 +185,7 @@ def test_llama4_experts_have_a_shared_one() -> None:
             intermediate=48,
             shared_intermediate=48,
             layout="llama4",
-            normalise_top_k=False,
+            routing=Routing(normalise=False),
         )
         == read("llama4").layers[0].feed_forward
     )

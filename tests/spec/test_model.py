@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trtllm_kit.spec.model import Role, active_parameters, layer_tensors, model_tensors, parameters
+from trtllm_kit.spec.tensors import Role, active_parameters, layer_tensors, model_tensors, parameters
 
 from .configs import FAMILIES, read
 

@@ -10,7 +10,7 @@ import pytest
 
 from trtllm_kit.spec.hf_config import read_model_spec
 from trtllm_kit.spec.load import load_model
-from trtllm_kit.spec.model import model_tensors, parameters
+from trtllm_kit.spec.tensors import model_tensors, parameters
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle needs torch and transformers")

@@ -13,7 +13,8 @@ from trtllm_kit.checkpoint.names import DTYPE_NAMES, scale_name
 from trtllm_kit.checkpoint.problems import raise_all
 from trtllm_kit.checkpoint.reader import INDEX, WeightFolder
 from trtllm_kit.errors import KitError, TensorError, WeightIndexError
-from trtllm_kit.spec.model import ModelSpec, Role, TensorFact, model_tensors
+from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.tensors import Role, TensorFact, model_tensors
 
 _BUFFERS = (".rotary_emb.inv_freq", ".masked_bias")
 """Endings of tensors that hold constants, which old versions of transformers saved."""

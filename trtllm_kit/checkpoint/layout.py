@@ -18,7 +18,8 @@ from trtllm_kit.checkpoint.names import DTYPE_NAMES, scale_name
 from trtllm_kit.checkpoint.reader import SINGLE, WeightFolder
 from trtllm_kit.plan.plan import QuantizationPlan
 from trtllm_kit.plan.quantization import fused_groups, module_of, quantised_tensors
-from trtllm_kit.spec.model import Experts, ModelSpec, Role, layer_tensors, model_tensors
+from trtllm_kit.spec.model import Experts, ModelSpec
+from trtllm_kit.spec.tensors import Role, layer_tensors, model_tensors
 from trtllm_kit.units import GB
 
 SHARD_BYTES = 5 * GB

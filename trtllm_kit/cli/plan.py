@@ -73,7 +73,7 @@ def plan_text(made: Plan, remedies: tuple[Remedy, ...], *, verbose: bool) -> str
 
 
 def _model_line(made: Plan) -> str:
-    from trtllm_kit.spec.model import active_parameters, parameters
+    from trtllm_kit.spec.tensors import active_parameters, parameters
     from trtllm_kit.upstream.releases import release
 
     model = made.model

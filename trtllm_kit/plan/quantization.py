@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
 
-from trtllm_kit.spec.model import Experts, Layer, ModelSpec, Role, TensorFact, layer_tensors, outer_tensors
+from trtllm_kit.spec.model import Experts, Layer, ModelSpec
+from trtllm_kit.spec.tensors import Role, TensorFact, layer_tensors, outer_tensors
 
 FORMAT_BYTES: dict[str, int] = {"bf16": 2, "fp8": 1}
 """Bytes of one element; bf16 stands for every 16-bit format."""

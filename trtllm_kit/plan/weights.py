@@ -8,8 +8,9 @@ from math import ceil
 
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank
 from trtllm_kit.plan.quantization import FORMAT_BYTES, SCALE_BYTES, quantised_tensors, tells_numbers_apart
-from trtllm_kit.spec.model import Layer, ModelSpec, Role, TensorFact, layer_tensors, outer_tensors
+from trtllm_kit.spec.model import Layer, ModelSpec
 from trtllm_kit.spec.profile import KvFormat, WeightFormat
+from trtllm_kit.spec.tensors import Role, TensorFact, layer_tensors, outer_tensors
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from trtllm_kit.reference.kv_cache import KvScales, LayerCache
 from trtllm_kit.reference.linear import Linear
 from trtllm_kit.reference.numeric import Observe, gelu, rms_norm, silu
 from trtllm_kit.reference.rope import Rotation
-from trtllm_kit.spec.model import Experts, ModelSpec, Role, layer_tensors
+from trtllm_kit.spec.model import Experts, ModelSpec
 from trtllm_kit.spec.profile import KvFormat
+from trtllm_kit.spec.tensors import Role, layer_tensors
 
 FeedForward = DenseBlock | ExpertsBlock | Llama4Experts
 Activation = Callable[[F32], F32]
@@ -54,7 +55,7 @@ class DecoderLayer:
 
 
 def build_layer(model: ModelSpec, number: int, weights: Weights, kv_format: KvFormat) -> DecoderLayer:
-    """Build decoder layer ``number`` (0-based) from the tensors that ``spec.model`` names."""
+    """Build decoder layer ``number`` (0-based) from the tensors that ``spec.tensors`` names."""
     read = _LayerReader(weights, frozenset(_names(model, number)))
     base = f"{model.prefix}layers.{number}."
     return DecoderLayer(
@@ -124,7 +125,7 @@ def _feed_forward(model: ModelSpec, number: int, read: _LayerReader) -> FeedForw
         return blocks[0]
     router = read.linear(modules[Role.ROUTER][0])
     if block.layout != "llama4":
-        return ExpertsBlock(router, blocks, block.per_token, block.normalise_top_k)
+        return ExpertsBlock(router, blocks, block.per_token, block.routing.normalise)
     fused = _fused_experts(read, modules[Role.EXPERT_GATE_UP][0], modules[Role.EXPERT_DOWN][0], activation)
     return Llama4Experts(router, fused, blocks[0], block.per_token)
 

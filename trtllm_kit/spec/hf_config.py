@@ -8,7 +8,7 @@ default holds for the whole family: no bias, untied embeddings, the rope base. S
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from trtllm_kit.errors import ModelConfigError, UnknownArchitecture
 from trtllm_kit.spec.hf_families import (
@@ -23,6 +23,7 @@ from trtllm_kit.spec.hf_families import (
 from trtllm_kit.spec.hf_keys import MOST_PROBLEMS, KeyProblem, Keys, as_json
 from trtllm_kit.spec.hf_neutral import check_model_rest
 from trtllm_kit.spec.hf_rope import read_rope
+from trtllm_kit.spec.model import Family as FamilyName
 from trtllm_kit.spec.model import Layer, ModelSpec
 
 _DTYPES = ("bfloat16", "float16", "float32")
@@ -31,7 +32,7 @@ _DTYPES = ("bfloat16", "float16", "float32")
 class Family(NamedTuple):
     """How the files of one architecture are read."""
 
-    name: Literal["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "llama4"]
+    name: FamilyName
     layers: Callable[[Keys], tuple[Layer, ...]]
     theta: float = 10_000.0
     """Rope base when the file states none: the ``default_theta`` of the family in transformers."""

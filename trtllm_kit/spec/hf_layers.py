@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from trtllm_kit.spec.hf_keys import Keys
-from trtllm_kit.spec.model import Attention, Dense, Experts, Layer
+from trtllm_kit.spec.model import Attention, Dense, Experts, Layer, Routing
 
 _MOST_LAYERS = 10_000
 
@@ -82,7 +82,7 @@ def read_experts(
         intermediate=width,
         shared_intermediate=width if shared else 0,
         layout=layout,
-        normalise_top_k=normalise,
+        routing=Routing(normalise=normalise),
     )
 
 

@@ -1,56 +1,44 @@
 """The model spec: facts of a model that ``config.json`` states, never guessed.
 
-A model is a tuple of layers; a layer is an attention and a feed-forward part. ``layer_tensors`` and
-``outer_tensors`` name every weight of the Hugging Face layout with its shape and role, and every count of
-parameters or bytes in the program is a sum over them.
+A model is a tuple of layers; a layer is an attention and a feed-forward part. ``spec.tensors`` names the weights
+that follow from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from enum import StrEnum
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
-
-EXPERT = "{expert}"
-"""Stands for the expert number in the name of a tensor that every expert has."""
 
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Role(StrEnum):
-    """What a tensor is for; quantisation and sharding are decided by role."""
-
-    EMBEDDING = "embedding"
-    HEAD = "lm_head"
-    NORM = "norm"
-    QUERY = "q_proj"
-    KEY = "k_proj"
-    VALUE = "v_proj"
-    ATTENTION_OUT = "o_proj"
-    GATE = "gate_proj"
-    UP = "up_proj"
-    DOWN = "down_proj"
-    ROUTER = "router"
-    EXPERT_GATE_UP = "expert_gate_up"
-    """Fused gate and up projections of all experts in one tensor (Llama 4)."""
-    EXPERT_DOWN = "expert_down"
-    """Down projections of all experts in one tensor (Llama 4)."""
-
-
 class Rope(_Frozen):
     """Rotary position embedding: base, and the scaling that stretches the context."""
 
     theta: float
-    kind: Literal["default", "linear", "llama3", "yarn", "dynamic"] = "default"
+    kind: Literal["default", "linear", "llama3", "yarn", "dynamic", "longrope"] = "default"
     factor: float = 1.0
     original_max_position: int | None = None
-    """Context length the model was trained at, tokens (``llama3`` and ``yarn``)."""
+    """Context length the model was trained at, tokens (``llama3``, ``yarn`` and ``longrope``)."""
     low_freq_factor: float | None = None
     high_freq_factor: float | None = None
+    beta_fast: float = 32.0
+    """Rotations over the trained context above which a frequency is kept (``yarn``)."""
+    beta_slow: float = 1.0
+    """Rotations below which a frequency is stretched whole (``yarn``)."""
+    truncate: bool = True
+    """Whether the bounds that the betas give are rounded outwards to whole dimensions (``yarn``)."""
+    magnitude: float | None = None
+    """Factor on cosine and sine; None takes the kind's own rule."""
+    short_factors: tuple[float, ...] = ()
+    """Divisor of each frequency while the sequence is within the trained context (``longrope``)."""
+    long_factors: tuple[float, ...] = ()
+    """The same for longer sequences."""
+    interleaved: bool = False
+    """Pairs are neighbours (0, 1), (2, 3) and not the two halves of a head (DeepSeek)."""
 
 
 class QueryTemperature(_Frozen):
@@ -60,6 +48,21 @@ class QueryTemperature(_Frozen):
     scale: float
 
 
+class Latent(_Frozen):
+    """Multi-head latent attention (DeepSeek): keys and values are expanded from one vector a token, which is cached."""
+
+    query_rank: int | None
+    """Width the query is squeezed through; None when it is projected at once."""
+    kv_rank: int
+    """Width of the cached latent vector."""
+    nope_dim: int
+    """Part of a query or key head without position."""
+    rope_dim: int
+    """Part with it: one key of this width, cached beside the latent vector, serves all heads."""
+    value_dim: int
+    """Width of a value head."""
+
+
 class Attention(_Frozen):
     """Attention of one layer."""
 
@@ -67,16 +70,31 @@ class Attention(_Frozen):
     heads: int
     kv_heads: int
     head_dim: int
+    """Width of a query or key head; with ``latent`` both its parts together."""
     window: int | None = None
     """Tokens a query can look back at (``sliding``) or the chunk length (``chunked``)."""
     qkv_bias: bool = False
     out_bias: bool = False
+    fused_qkv: bool = False
+    """Query, key and value are one stored tensor, in this order (Phi-3)."""
     qk_norm: Literal["none", "per_head", "l2"] = "none"
     """``per_head``: a learned RMS norm over head_dim (Qwen3); ``l2``: an unlearned one (Llama 4)."""
     rotary: bool = True
     """False for layers without position embedding (Llama 4's NoPE layers)."""
+    rotary_dim: int | None = None
+    """Leading elements of a head that are turned, where it is not the whole head."""
+    rope: Rope | None = None
+    """The layer's own rope, where it is not the model's (Gemma 3's sliding layers)."""
     temperature: QueryTemperature | None = None
     """Llama 4 has it on its NoPE layers only."""
+    scale: float | None = None
+    """Factor on the scores; None stands for one over the root of ``head_dim``."""
+    softcap: float | None = None
+    """Scores s become softcap x tanh(s / softcap) (Gemma 2)."""
+    sinks: bool = False
+    """A learned score a head joins the softmax and takes weight from the tokens (gpt-oss)."""
+    latent: Latent | None = None
+    """None for attention that caches keys and values of each KV head."""
 
 
 class Dense(_Frozen):
@@ -85,6 +103,25 @@ class Dense(_Frozen):
     kind: Literal["dense"] = "dense"
     intermediate: int
     bias: bool = False
+    fused_gate_up: bool = False
+    """Gate and up are one stored tensor, in this order (Phi-3)."""
+
+
+class Routing(_Frozen):
+    """How a router's logits become the weights of the chosen experts."""
+
+    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    normalise: bool = True
+    """The weights of the chosen experts are scaled to sum to one."""
+    bias: bool = False
+    """The router is a linear layer with bias (gpt-oss)."""
+    choice_bias: bool = False
+    """A learned bias joins the scores for the choice, not for the weights (DeepSeek-V3)."""
+    groups: int = 1
+    """The experts stand in as many groups, of which only some are looked at."""
+    groups_per_token: int = 1
+    scale: float = 1.0
+    """Factor on the weights."""
 
 
 class Experts(_Frozen):
@@ -97,10 +134,11 @@ class Experts(_Frozen):
     intermediate: int
     shared_intermediate: int = 0
     """Width of the expert every token visits; 0 when there is none."""
-    layout: Literal["mixtral", "qwen", "llama4"]
+    layout: Literal["mixtral", "qwen", "llama4", "deepseek", "gpt_oss"]
     """How the checkpoint names and fuses its expert tensors."""
-    normalise_top_k: bool = True
-    """Whether the routing weights of the chosen experts are scaled to sum to one."""
+    routing: Routing = Routing()
+    bias: bool = False
+    """The experts' projections have biases (gpt-oss)."""
 
 
 class Layer(_Frozen):
@@ -108,12 +146,20 @@ class Layer(_Frozen):
 
     attention: Attention
     feed_forward: Dense | Experts
+    post_norms: bool = False
+    """Both parts have a norm behind them too, before they are added to the hidden state (Gemma)."""
+
+
+Family = Literal[
+    "llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "llama4",
+    "gemma2", "gemma3", "phi3", "deepseek_v3", "gpt_oss",
+]  # fmt: skip
 
 
 class ModelSpec(_Frozen):
     """Facts of one model."""
 
-    family: Literal["llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "llama4"]
+    family: Family
     architecture: str
     """The name in ``config.json``'s ``architectures``."""
     hidden: int
@@ -126,7 +172,17 @@ class ModelSpec(_Frozen):
     """The output head shares the embedding's weights, so no head tensor is stored."""
     rope: Rope
     dtype: Literal["bfloat16", "float16", "float32"]
-    activation: Literal["silu", "gelu"] = "silu"
+    activation: Literal["silu", "gelu", "gelu_tanh", "clipped_swiglu"] = "silu"
+    activation_limit: float | None = None
+    """Bound of gate and up before the activation (``clipped_swiglu``, gpt-oss)."""
+    embedding_scale: float = 1.0
+    """Factor on the embeddings (Gemma)."""
+    unit_offset_norms: bool = False
+    """Norm weights are stored less one (Gemma)."""
+    logit_softcap: float | None = None
+    """Logits l become softcap x tanh(l / softcap) (Gemma 2)."""
+    prediction_layers: int = 0
+    """Layers stored behind the last one that predict further tokens (MTP); they draft, and are no part of the model."""
     prefix: str = "model."
     """What decoder tensor names begin with; Llama 4's text part has ``language_model.model.``."""
     head_name: str = "lm_head.weight"
@@ -134,142 +190,3 @@ class ModelSpec(_Frozen):
     eos_tokens: tuple[int, ...] = ()
     quantized_as: str | None = None
     """``quant_method`` of an already quantised checkpoint, or None for plain weights."""
-
-
-class TensorFact(_Frozen):
-    """One weight tensor of the Hugging Face layout, or ``copies`` alike ones (one for each expert)."""
-
-    name: str
-    """With ``EXPERT`` where the expert number stands."""
-    shape: tuple[int, ...]
-    """As stored: (out features, in features) for linear layers."""
-    role: Role
-    layer: int | None
-    copies: int = 1
-
-    @property
-    def elements(self) -> int:
-        """Elements of all copies together."""
-        count = self.copies
-        for size in self.shape:
-            count *= size
-        return count
-
-    def names(self) -> Iterator[str]:
-        """Yield the tensor name of each copy."""
-        if self.copies == 1 and EXPERT not in self.name:
-            yield self.name
-            return
-        for expert in range(self.copies):
-            yield self.name.replace(EXPERT, str(expert))
-
-
-def model_tensors(model: ModelSpec) -> Iterator[TensorFact]:
-    """Yield every tensor of the model in file order: embedding, layers, final norm, head."""
-    embedding, *after = outer_tensors(model)
-    yield embedding
-    for number in range(len(model.layers)):
-        yield from layer_tensors(model, number)
-    yield from after
-
-
-def outer_tensors(model: ModelSpec) -> Iterator[TensorFact]:
-    """Yield the tensors outside the layers: embedding, final norm, and the head unless it is tied."""
-    embedding_shape = (model.vocab, model.hidden)
-    yield TensorFact(name=f"{model.prefix}embed_tokens.weight", shape=embedding_shape, role=Role.EMBEDDING, layer=None)
-    yield TensorFact(name=f"{model.prefix}norm.weight", shape=(model.hidden,), role=Role.NORM, layer=None)
-    if not model.tied_embeddings:
-        yield TensorFact(name=model.head_name, shape=embedding_shape, role=Role.HEAD, layer=None)
-
-
-def layer_tensors(model: ModelSpec, number: int) -> Iterator[TensorFact]:
-    """Yield the tensors of decoder layer ``number`` (0-based)."""
-    base = f"{model.prefix}layers.{number}."
-
-    def fact(suffix: str, role: Role, *shape: int, copies: int = 1) -> TensorFact:
-        return TensorFact(name=base + suffix, shape=shape, role=role, layer=number, copies=copies)
-
-    yield fact("input_layernorm.weight", Role.NORM, model.hidden)
-    layer = model.layers[number]
-    yield from _attention_tensors(fact, layer.attention, model.hidden)
-    yield fact("post_attention_layernorm.weight", Role.NORM, model.hidden)
-    if isinstance(layer.feed_forward, Dense):
-        name = "feed_forward." if model.family == "llama4" else "mlp."
-        yield from _dense_tensors(fact, name, layer.feed_forward, model.hidden)
-    else:
-        yield from _expert_tensors(fact, layer.feed_forward, model.hidden)
-
-
-def parameters(model: ModelSpec) -> int:
-    """Count all stored parameters."""
-    return sum(fact.elements for fact in model_tensors(model))
-
-
-def active_parameters(model: ModelSpec) -> int:
-    """Count the parameters one token's forward pass reads, the output head of a tied model counted once."""
-    total = 0
-    for fact in model_tensors(model):
-        if fact.layer is None:
-            total += fact.elements
-            continue
-        total += round(fact.elements * _active_share(model.layers[fact.layer], fact))
-    return total
-
-
-def _active_share(layer: Layer, fact: TensorFact) -> float:
-    block = layer.feed_forward
-    routed = fact.copies > 1 or fact.role in (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN)
-    if not isinstance(block, Experts) or not routed:
-        return 1.0
-    return block.per_token / block.experts
-
-
-_Fact = Callable[..., TensorFact]
-
-
-def _attention_tensors(fact: _Fact, attention: Attention, hidden: int) -> Iterator[TensorFact]:
-    query, kept = attention.heads * attention.head_dim, attention.kv_heads * attention.head_dim
-    for role, rows in ((Role.QUERY, query), (Role.KEY, kept), (Role.VALUE, kept)):
-        yield fact(f"self_attn.{role}.weight", role, rows, hidden)
-        if attention.qkv_bias:
-            yield fact(f"self_attn.{role}.bias", role, rows)
-    yield fact("self_attn.o_proj.weight", Role.ATTENTION_OUT, hidden, query)
-    if attention.out_bias:
-        yield fact("self_attn.o_proj.bias", Role.ATTENTION_OUT, hidden)
-    if attention.qk_norm == "per_head":
-        yield fact("self_attn.q_norm.weight", Role.NORM, attention.head_dim)
-        yield fact("self_attn.k_norm.weight", Role.NORM, attention.head_dim)
-
-
-def _dense_tensors(fact: _Fact, name: str, block: Dense, hidden: int) -> Iterator[TensorFact]:
-    for role in (Role.GATE, Role.UP):
-        yield fact(f"{name}{role}.weight", role, block.intermediate, hidden)
-        if block.bias:
-            yield fact(f"{name}{role}.bias", role, block.intermediate)
-    yield fact(f"{name}down_proj.weight", Role.DOWN, hidden, block.intermediate)
-    if block.bias:
-        yield fact(f"{name}down_proj.bias", Role.DOWN, hidden)
-
-
-_EXPERT_NAMES = {
-    "mixtral": ("block_sparse_moe.gate.weight", "block_sparse_moe.experts.{expert}.", ("w1", "w3", "w2")),
-    "qwen": ("mlp.gate.weight", "mlp.experts.{expert}.", ("gate_proj", "up_proj", "down_proj")),
-}
-"""Router, expert prefix, and the names of the gate, up and down projections."""
-
-
-def _expert_tensors(fact: _Fact, block: Experts, hidden: int) -> Iterator[TensorFact]:
-    if block.layout == "llama4":
-        yield fact("feed_forward.router.weight", Role.ROUTER, block.experts, hidden)
-        fused = (block.experts, hidden, 2 * block.intermediate)
-        yield fact("feed_forward.experts.gate_up_proj", Role.EXPERT_GATE_UP, *fused)
-        yield fact("feed_forward.experts.down_proj", Role.EXPERT_DOWN, block.experts, block.intermediate, hidden)
-        shared = Dense(intermediate=block.shared_intermediate)
-        yield from _dense_tensors(fact, "feed_forward.shared_expert.", shared, hidden)
-        return
-    router, prefix, (gate, up, down) = _EXPERT_NAMES[block.layout]
-    yield fact(router, Role.ROUTER, block.experts, hidden)
-    wide, narrow = (block.intermediate, hidden), (hidden, block.intermediate)
-    yield fact(f"{prefix}{gate}.weight", Role.GATE, *wide, copies=block.experts)
-    yield fact(f"{prefix}{up}.weight", Role.UP, *wide, copies=block.experts)
-    yield fact(f"{prefix}{down}.weight", Role.DOWN, *narrow, copies=block.experts)
