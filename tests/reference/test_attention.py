@@ -50,3 +50,22 @@ def test_query_temperature_grows_by_steps_of_its_floor() -> None:
     """1 + 0.5 ln(1 + floor((p + 1) / 4)) for positions 2, 3 and 8."""
     factors = temperature(QueryTemperature(floor=4, scale=0.5), 0, 9)
     np.testing.assert_allclose([1.0, 1 + 0.5 * np.log(2), 1 + 0.5 * np.log(3)], factors[[2, 3, 8]], rtol=1e-6)
+
+
+def test_a_sink_takes_weight_from_the_tokens() -> None:
+    """A sink as strong as the only token halves what is seen of it; one far below changes nothing."""
+    shape = Attention(kind="full", heads=2, kv_heads=1, head_dim=4, sinks=True)
+    queries, keys = np.ones((1, 2, 4), np.float32), np.ones((1, 1, 4), np.float32)
+    values = np.full((1, 1, 4), 3.0, np.float32)
+    sinks = np.array([2.0, -100.0], np.float32)  # the token's score is 4 / sqrt(4)
+    np.testing.assert_allclose([[1.5] * 4 + [3.0] * 4], attend(queries, keys, values, shape, sinks), rtol=1e-6)
+
+
+def test_a_scale_of_its_own_and_a_cap_shape_the_scores() -> None:
+    """Scores of 8 and 0, scaled by 0.5 and capped at 2, weigh the values as 2 tanh(2) and 0 do."""
+    made = Attention(kind="full", heads=1, kv_heads=1, head_dim=4, scale=0.5, softcap=2.0)
+    queries = np.full((1, 1, 4), 2.0, np.float32)
+    keys = np.array([[[1, 1, 1, 1], [0, 0, 0, 0]]], np.float32)
+    values = np.array([[[1, 1, 1, 1], [0, 0, 0, 0]]], np.float32)
+    weight = 1 / (1 + np.exp(-2 * np.tanh(2.0)))
+    np.testing.assert_allclose([[weight] * 4], attend(queries, keys, values, made), rtol=1e-6)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from trtllm_kit.reference.feed_forward import DenseBlock, ExpertsBlock, Llama4Experts
+from trtllm_kit.reference.feed_forward import ClippedBlock, DenseBlock, ExpertsBlock, Llama4Experts
 from trtllm_kit.reference.linear import Linear
 from trtllm_kit.reference.numeric import sigmoid, silu, softmax
+from trtllm_kit.reference.routing import Router
+from trtllm_kit.spec.model import Routing
 
 RANDOM = np.random.default_rng(3)
 
@@ -37,7 +39,7 @@ def test_a_dense_block_gates_before_it_projects_down() -> None:
 @pytest.mark.parametrize("normalise", [True, False])
 def test_each_token_mixes_its_two_most_likely_experts(normalise: bool) -> None:
     """Shares are the router's probabilities, scaled to one only when the family does so."""
-    mixed = ExpertsBlock(ROUTER, EXPERTS, 2, normalise)(HIDDEN)
+    mixed = ExpertsBlock(Router(ROUTER, 2, Routing(normalise=normalise)), EXPERTS)(HIDDEN)
     for token, row in enumerate(softmax(HIDDEN @ ROUTER.weight.T)):
         best = np.argsort(row)[::-1][:2]
         shares = row[best] / (row[best].sum() if normalise else 1.0)
@@ -60,5 +62,22 @@ def test_llama4_scales_the_input_of_an_expert_and_adds_the_shared_one() -> None:
 def test_experts_without_a_token_are_not_run() -> None:
     """The observer hears of the chosen experts alone."""
     seen: set[str] = set()
-    ExpertsBlock(ROUTER, EXPERTS, 1, True)(HIDDEN[:1], lambda name, values: seen.add(name.rpartition(".")[0]))
+    chosen = ExpertsBlock(Router(ROUTER, 1, Routing()), EXPERTS)
+    chosen(HIDDEN[:1], lambda name, values: seen.add(name.rpartition(".")[0]))
     assert 1 == len({name for name in seen if name.startswith("experts.")})
+
+
+def test_the_shared_expert_answers_every_token() -> None:
+    """Its answer is added whole, whatever the router says."""
+    shared, router = block("shared"), Router(ROUTER, 2, Routing())
+    alone, together = ExpertsBlock(router, EXPERTS)(HIDDEN), ExpertsBlock(router, EXPERTS, shared)(HIDDEN)
+    np.testing.assert_allclose(alone + shared(HIDDEN), together, rtol=1e-4, atol=1e-5)
+
+
+def test_a_clipped_block_holds_gate_and_up_within_the_limit() -> None:
+    """gpt-oss bounds the gate from above alone and up on both sides, and adds one to up."""
+    one = ClippedBlock(linear("gate", 8, 16), linear("up", 8, 16), linear("down", 16, 8), limit=0.5)
+    gate, up = np.minimum(HIDDEN @ one.gate.weight.T, 0.5), np.clip(HIDDEN @ one.up.weight.T, -0.5, 0.5)
+    opened = (up + 1) * gate / (1 + np.exp(-1.702 * gate))
+    assert gate.min() < -0.5
+    np.testing.assert_allclose(opened @ one.down.weight.T, one(HIDDEN), rtol=1e-4, atol=1e-5)

@@ -32,3 +32,13 @@ def test_the_observer_sees_the_input_before_it_is_rounded() -> None:
     layer = Linear("model.m", np.eye(2, dtype=np.float32), input_scale=1.0)
     layer(np.array([[1.06, 0.0]], np.float32), lambda name, values: seen.update({name: values.copy()}))
     assert np.float32(1.06) == seen["model.m"][0, 0]
+
+
+def test_a_part_of_a_layer_makes_that_part_of_the_output() -> None:
+    """Rows 1 and 2 of weight and bias give features 1 and 2, under the same name and input scale."""
+    random = np.random.default_rng(2)
+    whole = Linear("qkv_proj", *(random.standard_normal(shape).astype(np.float32) for shape in ((4, 3), (4,))), 0.01)
+    values = random.standard_normal((5, 3)).astype(np.float32)
+    part = whole.rows(1, 3)
+    np.testing.assert_allclose(whole(values)[:, 1:3], part(values), rtol=1e-6)
+    assert ("qkv_proj", 0.01) == (part.name, part.input_scale)

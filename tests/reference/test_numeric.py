@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trtllm_kit.reference.numeric import fake_e4m3, gelu, rms_norm, sigmoid, silu, softmax
+from trtllm_kit.reference.numeric import fake_e4m3, gelu, gelu_tanh, rms_norm, sigmoid, silu, softcap, softmax
 
 
 def array(*values: float) -> np.ndarray:
@@ -43,3 +45,21 @@ def test_silu_and_gelu() -> None:
 def test_fake_e4m3_keeps_three_mantissa_bits_under_a_scale() -> None:
     """With scale 0.5 the value 0.53 is 1.06 steps of one, and the nearest codes are 1.0 and 1.125."""
     assert [0.5, 0.5625, 224.0] == fake_e4m3(array(0.53, 0.57, 1000.0), 0.5).tolist()
+
+
+def test_the_tanh_form_of_gelu_is_near_the_exact_one() -> None:
+    """They differ by less than 0.0005, and both keep zero."""
+    values = np.linspace(-6, 6, 241, dtype=np.float32)
+    np.testing.assert_allclose(gelu(values), gelu_tanh(values), atol=5e-4)
+    assert 0.0 == gelu_tanh(np.zeros(1, np.float32))[0]
+    assert not np.array_equal(gelu(values), gelu_tanh(values))
+
+
+@given(value=st.floats(-1e6, 1e6, width=32), cap=st.floats(0.5, 100, width=32))
+def test_a_soft_cap_bounds_and_keeps_small_values(value: float, cap: float) -> None:
+    """Nothing passes the cap, the sign stays, and what is far below the cap stays as it was."""
+    capped = float(softcap(np.array([value], np.float32), cap)[0])
+    assert abs(capped) <= cap
+    assert capped * value >= 0.0
+    if abs(value) < cap / 100:
+        assert value == pytest.approx(capped, rel=1e-4, abs=1e-6)

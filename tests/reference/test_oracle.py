@@ -22,6 +22,12 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 64,
 }
+LONG = {
+    "type": "longrope",
+    "short_factor": [1.0, 1.1, 1.2, 1.4, 1.8, 2.5],
+    "long_factor": [1.0, 1.5, 2.5, 4.0, 9.0, 20.0],
+}
+PART = {"partial_rotary_factor": 0.75, "original_max_position_embeddings": 128}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "llama with tied head": ("llama", {"tie_word_embeddings": True}),
@@ -44,6 +50,29 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("mixtral", {}),
     "mixtral with a sliding window": ("mixtral", {"sliding_window": 16}),
     "llama4": ("llama4", {"num_hidden_layers": 4}),
+    "gemma2": ("gemma2", {}),
+    "gemma2 with short windows": ("gemma2", {"sliding_window": 16, "num_hidden_layers": 3}),
+    "gemma2 without caps": (
+        "gemma2",
+        {"attn_logit_softcapping": None, "final_logit_softcapping": None, "tie_word_embeddings": False},
+    ),
+    "gemma3": ("gemma3", {}),
+    "gemma3 with short windows": (
+        "gemma3",
+        {"sliding_window": 16, "num_hidden_layers": 4, "sliding_window_pattern": 3, "final_logit_softcapping": 9.0},
+    ),
+    "gemma3 with linear rope": ("gemma3", {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}),
+    "phi3": ("phi3", {}),
+    "phi3 with a sliding window": ("phi3", {"sliding_window": 16}),
+    "phi3 with part of the heads turned": ("phi3", {"partial_rotary_factor": 0.5, "tie_word_embeddings": True}),
+    "phi3 with long rope within the trained length": ("phi3", PART | {"rope_scaling": LONG}),
+    "phi3 with long rope beyond it": ("phi3", PART | {"rope_scaling": LONG, "original_max_position_embeddings": 64}),
+    "deepseek_v3": ("deepseek_v3", {"num_hidden_layers": 3}),
+    "deepseek_v3 with one projection of the query": ("deepseek_v3", {"q_lora_rank": None, "first_k_dense_replace": 0}),
+    "deepseek_v3 with one group and plain rope": ("deepseek_v3", {"n_group": 1, "topk_group": 1, "rope_scaling": None}),
+    "gpt_oss": ("gpt_oss", {}),
+    "gpt_oss with short windows": ("gpt_oss", {"sliding_window": 16}),
+    "gpt_oss without attention biases": ("gpt_oss", {"attention_bias": False}),
     "llama4 with short chunks": (
         "llama4",
         {"num_hidden_layers": 4, "attention_chunk_size": 16, "floor_scale": 8, "num_experts_per_tok": 2},
@@ -58,7 +87,7 @@ def test_logits_equal_transformers_within_float_error(case: str, tmp_path: Path)
     folder = write_tiny_model(tmp_path, family, seed=3, **overrides)
     tokens = np.random.default_rng(1).integers(0, 272, size=70)
     expected = transformers_logits(folder, tokens, family)
-    model = load_reference(folder)
+    model = load_reference(folder, longest=len(tokens))
     cache = model.new_cache()
     prompt = model.forward(tokens[:60], cache)
     steps = [model.forward(tokens[at : at + 1], cache) for at in range(60, 70)]

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.specs import llama
 from trtllm_kit.errors import UnknownArchitecture
-from trtllm_kit.reference.rope import Rotation, frequencies
-from trtllm_kit.spec.model import Rope
+from trtllm_kit.reference.rope import RotaryTable, Rotation, frequencies, magnitude, rotary_tables
+from trtllm_kit.spec.model import ModelSpec, Rope
 
 LLAMA3 = Rope(
     theta=500000.0, kind="llama3", factor=8.0, original_max_position=8192, low_freq_factor=1.0, high_freq_factor=4.0
@@ -43,6 +44,61 @@ def test_yarn_keeps_the_first_and_stretches_the_last_dimension() -> None:
     ratio = frequencies(yarn, 128) / frequencies(Rope(theta=1e6), 128)
     np.testing.assert_allclose([1.0, 0.25], ratio[[0, -1]], rtol=1e-6)
     assert (np.diff(ratio) <= 1e-7).all()
+
+
+LONG = Rope(
+    theta=100.0,
+    kind="longrope",
+    factor=32.0,
+    original_max_position=4096,
+    short_factors=(1.0, 2.0),
+    long_factors=(4.0, 8.0),
+)
+
+
+@pytest.mark.parametrize(
+    ("longest", "expected"),
+    [(1, [1.0, 0.05]), (4096, [1.0, 0.05]), (4097, [0.25, 0.0125]), (None, [0.25, 0.0125])],
+)
+def test_a_long_rope_divides_by_the_long_factors_once_a_sequence_may_pass_the_trained_length(
+    longest: int | None, expected: list[float]
+) -> None:
+    """4096 tokens take the short factors, one more the long ones; so does a length that is not known."""
+    np.testing.assert_allclose(expected, frequencies(LONG, 4, longest), rtol=1e-6)
+
+
+def test_the_magnitude_of_each_kind() -> None:
+    """Root of 1 + ln 32 / ln 4096 for a long rope, 0.1 ln 4 + 1 for yarn, what is stated before either, else 1."""
+    assert 1.1902381 == pytest.approx(magnitude(LONG))
+    assert 1.0 == magnitude(LONG.model_copy(update={"factor": 1.0}))
+    assert 1.25 == magnitude(LONG.model_copy(update={"magnitude": 1.25}))
+    assert 1.1386294 == pytest.approx(magnitude(Rope(theta=1e4, kind="yarn", factor=4.0)))
+    assert 1.0 == magnitude(LLAMA3)
+
+
+def test_elements_without_a_position_stay() -> None:
+    """A rotation of four elements leaves the rest of a head as it was, and turns the four as if they were a head."""
+    head = np.random.default_rng(3).standard_normal((5, 2, 10)).astype(np.float32)
+    rotation = RotaryTable(Rope(theta=100.0), 4).at(7, 5)
+    turned = rotation.apply(head)
+    np.testing.assert_array_equal(head[..., 4:], turned[..., 4:])
+    np.testing.assert_array_equal(rotation.apply(head[..., :4]), turned[..., :4])
+    assert not np.allclose(head[..., :4], turned[..., :4])
+
+
+def test_layers_that_turn_alike_share_a_table(gemma: ModelSpec) -> None:
+    """Gemma 3's sliding layers have one table, its full ones another."""
+    tables = rotary_tables(gemma)
+    assert [0, 1, 0, 1] == [list(dict.fromkeys(tables)).index(table) for table in tables]
+
+
+@pytest.fixture(name="gemma")
+def gemma_with_two_ropes() -> ModelSpec:
+    """Make Llama with every other layer's rope its own."""
+    model = llama(4, 32, 4, 2, 48, rope=Rope(theta=1e6))
+    local = model.layers[0].attention.model_copy(update={"kind": "sliding", "window": 8, "rope": Rope(theta=1e4)})
+    sliding = model.layers[0].model_copy(update={"attention": local})
+    return model.model_copy(update={"layers": (sliding, model.layers[1]) * 2})
 
 
 def test_dynamic_scaling_is_refused_by_name() -> None:

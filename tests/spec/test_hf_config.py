@@ -15,53 +15,6 @@ from trtllm_kit.spec.tensors import active_parameters, parameters
 
 from .configs import config, read, without, wrapped
 
-PUBLISHED = [
-    ("meta-llama--Meta-Llama-3.1-405B", 405.85, 405.85),
-    ("meta-llama--Meta-Llama-3.1-70B", 70.55, 70.55),
-    ("nvidia--Llama-3.1-70B-Instruct-FP8", 70.55, 70.55),
-    ("meta-llama--Meta-Llama-3.1-8B", 8.03, 8.03),
-    ("mistralai--Mixtral-8x7B-v0.1", 46.70, 12.88),
-    ("mistralai--Mixtral-8x22B-v0.1", 140.62, 39.15),
-    ("Qwen--Qwen3-0.6B", 0.596, 0.596),
-    ("Qwen--Qwen3-1.7B", 1.72, 1.72),
-    ("Qwen--Qwen3-8B", 8.19, 8.19),
-    ("Qwen--Qwen3-32B", 32.76, 32.76),
-    ("Qwen--Qwen3-30B-A3B", 30.53, 3.35),
-    ("Qwen--Qwen3-235B-A22B", 235.09, 22.19),
-    ("nvidia--Qwen3-235B-A22B-NVFP4", 235.09, 22.19),
-    ("meta-llama--Llama-4-Maverick-17B-128E-Instruct", 400.71, 17.18),
-]
-"""Model, all and active parameters in thousand millions, as the model cards round them."""
-
-
-@pytest.mark.parametrize(("name", "total", "active"), PUBLISHED)
-def test_counts_match_what_is_published(shared: Path, name: str, total: float, active: float) -> None:
-    """All and active parameters of a real model come out as its model card says."""
-    document = json.loads((shared / "models" / f"{name}_config.json").read_text())
-
-    spec = read_model_spec(document, name)
-
-    assert total == pytest.approx(parameters(spec) / 1e9, abs=0.006)
-    assert active == pytest.approx(active_parameters(spec) / 1e9, abs=0.006)
-
-
-def test_every_real_config_is_read_or_named_as_unknown(shared: Path) -> None:
-    """Each real model is read, or refused for its architecture alone: no false alarm about a key."""
-    known = 0
-    for file in sorted((shared / "models").glob("*_config.json")):
-        document = json.loads(file.read_text())
-        if file.name.endswith("_hf_quant_config.json"):
-            continue
-        if document["architectures"][0] in FAMILIES:
-            read_model_spec(document, file.name)
-            known += 1
-        else:
-            with pytest.raises(UnknownArchitecture):
-                read_model_spec(document, file.name)
-
-    assert 18 == known
-
-
 SMOLLM2 = {
     "architectures": ["LlamaForCausalLM"],
     "attention_bias": False,
@@ -283,9 +236,9 @@ def test_all_problems_come_at_once() -> None:
 def test_an_unknown_architecture_lists_the_known_ones() -> None:
     """The error names the architecture found and every one the kit reads."""
     with pytest.raises(UnknownArchitecture) as caught:
-        read("llama", architectures=["GptOssForCausalLM"])
+        read("llama", architectures=["MambaForCausalLM"])
 
-    assert "config.json describes a GptOssForCausalLM" == caught.value.what
+    assert "config.json describes a MambaForCausalLM" == caught.value.what
     assert all(name in caught.value.why for name in FAMILIES)
 
 

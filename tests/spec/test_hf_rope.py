@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -62,7 +63,38 @@ def test_both_spellings(changes: dict[str, Any], rope: Rope) -> None:
 @pytest.mark.parametrize(("family", "theta"), [("llama", 1e4), ("mixtral", 1e6), ("llama4", 5e5), ("qwen3", 1e4)])
 def test_base_when_the_file_has_none(family: str, theta: float) -> None:
     """An absent base is the family's ``default_theta`` of transformers."""
-    assert Rope(theta=theta) == read(family).rope
+    assert theta == read(family).rope.theta
+
+
+@pytest.mark.parametrize(("family", "neighbours"), [("llama", False), ("llama4", True), ("deepseek_v3", True)])
+def test_which_elements_of_a_head_are_a_pair(family: str, neighbours: bool) -> None:
+    """Llama 4 and DeepSeek turn neighbours, the others the two halves of a head."""
+    assert neighbours == read(family).rope.interleaved
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+
+
+@pytest.mark.parametrize(
+    ("changes", "magnitude"),
+    [
+        ({}, None),
+        ({"attention_factor": 1.5}, 1.5),
+        ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0),
+        ({"mscale": 2.0, "mscale_all_dim": 1.0}, (0.2 * math.log(4) + 1) / (0.1 * math.log(4) + 1)),
+        ({"mscale": 2.0, "mscale_all_dim": 1.0, "factor": 1.0}, 1.0),
+    ],
+)
+def test_the_magnitude_of_yarn(changes: dict[str, float], magnitude: float | None) -> None:
+    """Stated, or the quotient of the two mscale weights, or left to yarn's own rule."""
+    assert magnitude == read("llama", rope_scaling=YARN | changes).rope.magnitude
+
+
+def test_the_ramp_of_yarn_is_read() -> None:
+    """Bounds and rounding are facts of the file."""
+    rope = read("llama", rope_scaling=YARN | {"beta_fast": 16, "beta_slow": 2, "truncate": False}).rope
+
+    assert (16.0, 2.0, False) == (rope.beta_fast, rope.beta_slow, rope.truncate)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +122,7 @@ def test_base_when_the_file_has_none(family: str, theta: float) -> None:
                 "rope_scaling": LLAMA3
                 | {"rope_type": "yarn", "low_freq_factor": None, "high_freq_factor": None, "mscale": 1.0}
             },
-            "rope_scaling.mscale is 1.0",
+            "rope_scaling.mscale_all_dim is missing",
         ),
     ],
 )

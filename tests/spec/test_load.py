@@ -29,17 +29,31 @@ from trtllm_kit.errors import (
     StorageError,
     UnknownArchitecture,
 )
-from trtllm_kit.spec.load import load_model, load_profile, profile_file, profile_schema, shipped_profiles
+from trtllm_kit.spec.load import (
+    load_hardware,
+    load_model,
+    load_profile,
+    profile_file,
+    profile_schema,
+    shipped_profiles,
+)
 
 from .configs import config
 
 PROFILES = (
-    "b200x8-llama4-maverick-fp8",
+    "b200x8-agent-1m",
+    "b200x8-llama4-maverick-latency",
     "cpu-rehearsal-simulated",
     "cpu-rehearsal-smollm2",
+    "gb200-nvl72-llama3.1-405b-nvfp4",
     "gh200-nvl32-llama3.1-405b-fp8",
+    "gh200-nvl32-llama3.1-70b-fp8",
+    "h100x2-llama2-70b-fp8",
+    "h200x1-7b-200ms",
     "h200x1-llama3.1-8b-fp8",
-    "h200x8-llama3.1-70b-fp8",
+    "h200x4-online",
+    "h200x8-offline",
+    "l40s-cluster",
 )
 
 
@@ -198,12 +212,13 @@ def test_the_shipped_profiles() -> None:
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_shipped_profile_loads_under_its_own_name(name: str) -> None:
-    """A profile's name is its file's, its summary is one line, and its release is a quoted 1.2.1."""
+    """A profile's name is its file's, summary and model class are one line each, its release is a quoted 1.2.1."""
     loaded = load_profile(name)
 
     assert name == loaded.profile.name == profile_file(name).stem
     assert 0 < len(loaded.profile.summary) < 80
-    assert ("1.2.1", "fp8", "fp8") == (
+    assert 0 < len(loaded.profile.model_class) < 100
+    assert ("1.2.1", "nvfp4" if name.endswith("nvfp4") else "fp8", "fp8") == (
         loaded.profile.trtllm_version,
         loaded.profile.quantization.weights,
         loaded.profile.quantization.kv_cache,
@@ -227,20 +242,27 @@ def test_shipped_profiles_pass_the_schema_that_editors_get(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "hardware", "tensor"),
+    ("name", "hardware", "tensor", "replicas"),
     [
-        ("h200x1-llama3.1-8b-fp8", "h200x1", 1),
-        ("h200x8-llama3.1-70b-fp8", "h200x8-700w", 8),
-        ("b200x8-llama4-maverick-fp8", "dgx-b200", 8),
-        ("gh200-nvl32-llama3.1-405b-fp8", "gh200-nvl32", 32),
-        ("cpu-rehearsal-smollm2", "cpu-rehearsal", 1),
+        ("b200x8-agent-1m", "dgx-b200", 8, 1),
+        ("b200x8-llama4-maverick-latency", "dgx-b200", 8, 1),
+        ("cpu-rehearsal-smollm2", "cpu-rehearsal", 1, 1),
+        ("gb200-nvl72-llama3.1-405b-nvfp4", "gb200-nvl72", 8, 9),
+        ("gh200-nvl32-llama3.1-405b-fp8", "gh200-nvl32", 32, 1),
+        ("gh200-nvl32-llama3.1-70b-fp8", "gh200-nvl32", 32, 1),
+        ("h200x1-7b-200ms", "h200x1", 1, 1),
+        ("h200x1-llama3.1-8b-fp8", "h200x1", 1, 1),
+        ("h200x4-online", "h200x4-1000w", 4, 1),
+        ("h200x8-offline", "h200x8-700w", 1, 8),
+        ("l40s-cluster", "l40s-cluster", 1, 16),
     ],
 )
-def test_hardware_and_split_of_the_shipped_profiles(name: str, hardware: str, tensor: int) -> None:
-    """Each hardware profile has a deploy profile that uses all of it."""
-    profile = load_profile(name).profile
+def test_shipped_profiles_leave_no_gpu_idle(name: str, hardware: str, tensor: int, replicas: int) -> None:
+    """Ranks times replicas are the machine's GPUs."""
+    loaded = load_profile(name).profile
 
-    assert (hardware, tensor) == (profile.hardware, profile.parallelism.tensor)
+    assert (hardware, tensor, replicas) == (loaded.hardware, loaded.parallelism.tensor, loaded.parallelism.replicas)
+    assert load_hardware(hardware).gpus == tensor * replicas
 
 
 def test_the_quickstart_profile() -> None:
@@ -378,7 +400,7 @@ def test_documents_that_are_no_profile(tmp_path: Path, text: bytes, problem: str
 @pytest.mark.parametrize(
     ("name", "why", "hint"),
     [
-        ("h200x1", "there is no such file", "did you mean h200x1-llama3.1-8b-fp8?"),
+        ("h200x1", "there is no such file", "did you mean h200x1-7b-200ms?"),
         ("cpu-rehersal-smollm2", "there is no such file", "did you mean cpu-rehearsal-smollm2?"),
         ("./none.yaml", "there is no such file", "`trtkit profiles list`"),
         ("/", "that is a folder", "`trtkit profiles list`"),

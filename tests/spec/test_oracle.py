@@ -11,6 +11,7 @@ import pytest
 from trtllm_kit.spec.hf_config import read_model_spec
 from trtllm_kit.spec.load import load_model
 from trtllm_kit.spec.tensors import model_tensors, parameters
+from trtllm_kit.spec.vision import vision_of
 
 pytestmark = pytest.mark.oracle
 torch = pytest.importorskip("torch", reason="the oracle needs torch and transformers")
@@ -28,6 +29,22 @@ SHAPE: dict[str, Any] = {
 }
 EXPERTS: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8}
 LLAMA4: dict[str, Any] = {"num_local_experts": 4, "intermediate_size_mlp": 40, "head_dim": 8}
+GEMMA: dict[str, Any] = {"head_dim": 8}
+DEEPSEEK: dict[str, Any] = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 12,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 6,
+    "first_k_dense_replace": 1,
+    "moe_intermediate_size": 16,
+    "n_routed_experts": 8,
+    "n_group": 4,
+    "topk_group": 2,
+    "num_experts_per_tok": 2,
+    "n_shared_experts": 2,
+}
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("Llama", {}),
     ("Llama", {"attention_bias": True, "mlp_bias": True, "head_dim": 16, "tie_word_embeddings": True}),
@@ -37,6 +54,14 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("Qwen3", {"attention_bias": True, "head_dim": 8}),
     ("Qwen3Moe", EXPERTS),
     ("Qwen3Moe", EXPERTS | {"mlp_only_layers": [0], "decoder_sparse_step": 2, "tie_word_embeddings": True}),
+    ("Gemma2", GEMMA),
+    ("Gemma2", GEMMA | {"tie_word_embeddings": False, "attention_bias": True}),
+    ("Gemma3", GEMMA),
+    ("Phi3", {"pad_token_id": 0, "eos_token_id": 2}),
+    ("Phi3", {"pad_token_id": 0, "eos_token_id": 2, "tie_word_embeddings": True, "num_key_value_heads": None}),
+    ("DeepseekV3", DEEPSEEK),
+    ("DeepseekV3", DEEPSEEK | {"q_lora_rank": None, "first_k_dense_replace": 0, "tie_word_embeddings": True}),
+    ("GptOss", {"num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 8}),
     ("Llama4", LLAMA4),
     ("Llama4", LLAMA4 | {"interleave_moe_layer_step": 2, "attention_bias": True}),
 ]
@@ -67,7 +92,7 @@ def expected(folder: Path) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize(("family", "changes"), CASES)
 def test_names_and_shapes_of_what_transformers_writes(tmp_path: Path, family: str, changes: dict[str, Any]) -> None:
     """Every tensor of a saved model is expected under its name and in its shape, and no other."""
-    config_class = getattr(transformers, f"{family}TextConfig" if family == "Llama4" else f"{family}Config")
+    config_class = getattr(transformers, f"{family}TextConfig" if family in ("Llama4", "Gemma3") else f"{family}Config")
     model = getattr(transformers, f"{family}ForCausalLM")(config_class(**SHAPE | changes)).to(torch.bfloat16)
 
     assert written(tmp_path, model) == expected(tmp_path)
@@ -83,12 +108,28 @@ def test_the_text_part_of_llama4_with_vision(tmp_path: Path) -> None:
     assert tensors == expected(tmp_path)
 
 
+def test_the_text_part_of_gemma3_with_vision(tmp_path: Path) -> None:
+    """Of a wrapped Gemma 3 exactly the tensors of the language model are expected; the others are its vision part."""
+    vision = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {"image_size": 28, "patch_size": 14}
+    config = transformers.Gemma3Config(text_config=SHAPE | GEMMA, vision_config=vision | sizes, mm_tokens_per_image=4)
+    model = transformers.Gemma3ForConditionalGeneration(config).to(torch.bfloat16)
+
+    tensors = written(tmp_path, model)
+    text = {name: shape for name, shape in tensors.items() if name.startswith("language_model.")}
+
+    assert text == expected(tmp_path)
+    assert all(name.startswith(vision_of(load_model(tmp_path)).prefixes) for name in tensors.keys() - text.keys())
+
+
 REAL = (
     "meta-llama--Meta-Llama-3.1-405B",
     "mistralai--Mixtral-8x22B-v0.1",
     "Qwen--Qwen3-0.6B",
     "Qwen--Qwen3-235B-A22B",
     "meta-llama--Llama-4-Maverick-17B-128E-Instruct",
+    "deepseek-ai--DeepSeek-V3",
+    "openai--gpt-oss-120b",
 )
 
 
@@ -101,7 +142,9 @@ def test_counts_of_real_models_without_their_weights(shared: Path, name: str) ->
         model = getattr(transformers, document["architectures"][0])(config)
     part = getattr(model, "language_model", model)
 
-    assert sum(parameter.numel() for parameter in part.parameters()) == parameters(read_model_spec(document, name))
+    stored = {id(tensor): tensor.numel() for tensor in part.state_dict(keep_vars=True).values()}  # tied ones once
+
+    assert sum(stored.values()) == parameters(read_model_spec(document, name))
 
 
 ATTENTION: list[tuple[str, dict[str, Any]]] = [
@@ -111,6 +154,9 @@ ATTENTION: list[tuple[str, dict[str, Any]]] = [
     ("Qwen2", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 3}),
     ("Qwen3", {"use_sliding_window": True, "sliding_window": 16, "max_window_layers": 1, "head_dim": 8}),
     ("Qwen3", {"sliding_window": 16, "head_dim": 8}),
+    ("Gemma2", GEMMA | {"sliding_window": 16}),
+    ("Phi3", {"sliding_window": 16, "pad_token_id": 0, "eos_token_id": 2}),
+    ("Phi3", {"pad_token_id": 0, "eos_token_id": 2}),
 ]
 
 

@@ -17,7 +17,7 @@ WORDS = SchemaWords(profile_schema())
         (("trtllm_version",), "text such as 1.2.1, main"),
         (("toolchain",), "one of llm-api, mock or auto"),
         (("gpu_memory",), "a whole number or text such as 24 GiB, 80GB"),
-        (("quantization", "weights"), "one of bf16, fp8"),
+        (("quantization", "weights"), "one of bf16, fp8, nvfp4"),
         (("quantization", "exclude"), "a list of text"),
         (("quantization", "exclude", 0), "text"),
         (("parallelism", "tensor"), "a whole number of 1 or more or auto"),

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from trtllm_kit.errors import ProfileError
-from trtllm_kit.spec.load import load_profile
+from trtllm_kit.spec.load import hardware_names, load_profile
 from trtllm_kit.spec.yaml_errors import did_you_mean
+from trtllm_kit.upstream.releases import unknown_release
 
 TOP = (
     "base, schema_version, name, summary, model_class, hardware, gpu_memory, trtllm_version, toolchain, runtime, "
-    "quantization, calibration, parallelism, limits, kv_cache, scheduler, load, serve, alerts, environment"
+    "quantization, calibration, parallelism, limits, kv_cache, scheduler, engine, speculation, load, serve, "
+    "alerts, environment"
 )
 
 
@@ -26,7 +28,7 @@ def problems(folder: Path, text: str) -> list[str]:
 
 
 LIMITS = "max_batch_size, max_num_tokens, max_seq_len, max_beam_width"
-MACHINES = "h200x1, h200x8-700w, dgx-b200, gh200-nvl32, cpu-rehearsal"
+MACHINES = ", ".join(hardware_names())
 VERSION = "text such as 1.2.1, main"
 
 
@@ -34,6 +36,7 @@ VERSION = "text such as 1.2.1, main"
     ("text", "key", "problem"),
     [
         ("trtllm_version: 1.20", "trtllm_version", f'found 1.20 (a number); allowed {VERSION}; quote it: "1.20"'),
+        ("trtllm_version: '9.9'", "trtllm_version", f"found 9.9; {unknown_release('9.9')}"),
         ("trtllm_version: 1", "trtllm_version", f'found 1 (a number); allowed {VERSION}; quote it: "1"'),
         ("environment: {A: true}", "environment.A", 'found true (true or false); allowed text; quote it: "true"'),
         ("runtme: reference", "runtme", f"unknown key; allowed {TOP}; did you mean runtime?"),
@@ -47,7 +50,7 @@ VERSION = "text such as 1.2.1, main"
         (
             "quantization: {weights: fp9}",
             "quantization.weights",
-            "found fp9 (text); allowed one of bf16, fp8; did you mean fp8?",
+            "found fp9 (text); allowed one of bf16, fp8, nvfp4; did you mean fp8?",
         ),
         ("quantization: {exclude: x}", "quantization.exclude", "found x (text); allowed a list of text"),
         (
@@ -129,7 +132,7 @@ def test_missing_keys_are_named_once_each(tmp_path: Path) -> None:
     assert [
         f"{file}:1: schema_version: missing; it must be 1",
         f"{file}:1: name: missing; it must be text matching ^[a-z0-9][a-z0-9._-]{{0,62}}$",
-        f"{file}:1: hardware: missing; it must be one of h200x1, h200x8-700w, dgx-b200, gh200-nvl32, cpu-rehearsal",
+        f"{file}:1: hardware: missing; it must be one of {MACHINES}",
         f"{file}:1: trtllm_version: missing; it must be text such as 1.2.1, main",
     ] == list(caught.value.problems)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from trtllm_kit.spec.hardware import Figure, Gpu, Hardware
 from trtllm_kit.spec.load import LoadedProfile
-from trtllm_kit.spec.model import Attention, Dense, Experts, Layer, ModelSpec, Rope
+from trtllm_kit.spec.model import Attention, Dense, Experts, Latent, Layer, ModelSpec, Rope, Routing
 from trtllm_kit.spec.profile import DeployProfile
 
 GIB = 1 << 30
@@ -51,6 +51,37 @@ def qwen3_moe(layers: int = 94) -> ModelSpec:
     return ModelSpec.model_validate(facts | {"layers": (layer,) * layers, "max_position": 40960})
 
 
+def phi4_mini() -> ModelSpec:
+    """Phi-4-mini: fused projections, a long rope over three quarters of each head."""
+    attention = Attention(kind="full", heads=24, kv_heads=8, head_dim=128, rotary_dim=96, fused_qkv=True)
+    layer = Layer(attention=attention, feed_forward=Dense(intermediate=8192, fused_gate_up=True))
+    rope = Rope(
+        theta=1e4,
+        kind="longrope",
+        factor=32.0,
+        original_max_position=4096,
+        short_factors=(1.0,) * 48,
+        long_factors=(8.0,) * 48,
+    )
+    facts = _common(3072, 200064) | {"family": "phi3", "architecture": "Phi3ForCausalLM", "tied_embeddings": True}
+    return ModelSpec.model_validate(facts | {"layers": (layer,) * 32, "rope": rope})
+
+
+def gemma3_27b() -> ModelSpec:
+    """Gemma 3 27B's text part: five layers with a window of 1024 to one without."""
+    block = Dense(intermediate=21504)
+    full = Attention(kind="full", heads=32, kv_heads=16, head_dim=128, qk_norm="per_head", scale=168**-0.5)
+    local = full.model_copy(update={"kind": "sliding", "window": 1024, "rope": Rope(theta=1e4)})
+    layers = tuple(
+        Layer(attention=local if (number + 1) % 6 else full, feed_forward=block, post_norms=True)
+        for number in range(62)
+    )
+    facts = _common(5376, 262208) | {"family": "gemma3", "architecture": "Gemma3ForConditionalGeneration"}
+    names = {"prefix": "language_model.model.", "head_name": "language_model.lm_head.weight"}
+    form = {"activation": "gelu_tanh", "embedding_scale": 5376**0.5, "unit_offset_norms": True}
+    return ModelSpec.model_validate(facts | names | form | {"layers": layers, "tied_embeddings": True})
+
+
 def maverick() -> ModelSpec:
     """Llama 4 Maverick's text part: experts in every other layer, three chunked layers to a full one."""
     wide = Dense(intermediate=16384)
@@ -64,6 +95,36 @@ def maverick() -> ModelSpec:
     facts = _common(5120, 202048) | {"family": "llama4", "architecture": "Llama4ForConditionalGeneration"}
     names = {"prefix": "language_model.model.", "head_name": "language_model.lm_head.weight"}
     return ModelSpec.model_validate(facts | names | {"layers": layers, "max_position": 1048576})
+
+
+def deepseek_v3(layers: int = 61) -> ModelSpec:
+    """DeepSeek-V3, or fewer layers of it: latent attention, three dense layers, 256 experts in eight groups."""
+    latent = Latent(query_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
+    attention = Attention(kind="full", heads=128, kv_heads=1, head_dim=192, latent=latent)
+    routing = Routing(scoring="sigmoid", choice_bias=True, groups=8, groups_per_token=4, scale=2.5)
+    block = Experts(
+        experts=256, per_token=8, intermediate=2048, shared_intermediate=2048, layout="deepseek", routing=routing
+    )
+    dense = Layer(attention=attention, feed_forward=Dense(intermediate=18432))
+    routed = Layer(attention=attention, feed_forward=block)
+    facts = _common(7168, 129280) | {"family": "deepseek_v3", "architecture": "DeepseekV3ForCausalLM"}
+    rope = Rope(theta=1e4, kind="yarn", factor=40.0, original_max_position=4096, magnitude=1.0, interleaved=True)
+    stack = ((dense,) * 3 + (routed,) * max(layers - 3, 0))[:layers]
+    return ModelSpec.model_validate(facts | {"layers": stack, "rope": rope, "max_position": 163840})
+
+
+def gpt_oss_120b(layers: int = 36) -> ModelSpec:
+    """gpt-oss-120b, or fewer layers of it: a window of 128 on every other layer, experts with biases."""
+    full = Attention(kind="full", heads=64, kv_heads=8, head_dim=64, qkv_bias=True, out_bias=True, sinks=True)
+    local = full.model_copy(update={"kind": "sliding", "window": 128})
+    block = Experts(
+        experts=128, per_token=4, intermediate=2880, layout="gpt_oss", bias=True, routing=Routing(bias=True)
+    )
+    stack = tuple(Layer(attention=full if number % 2 else local, feed_forward=block) for number in range(layers))
+    rope = Rope(theta=1.5e5, kind="yarn", factor=32.0, original_max_position=4096, truncate=False)
+    facts = _common(2880, 201088) | {"family": "gpt_oss", "architecture": "GptOssForCausalLM"}
+    form = {"activation": "clipped_swiglu", "activation_limit": 7.0}
+    return ModelSpec.model_validate(facts | form | {"layers": stack, "rope": rope})
 
 
 def hardware(

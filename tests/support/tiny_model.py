@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "llama4")
+from tests.support.tiny_experts import DEEPSEEK_V3, GPT_OSS, deepseek_experts, gpt_oss_experts, latent_attention
+
+FAMILIES = (
+    "llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "llama4", "gemma2", "gemma3", "phi3", "deepseek_v3",
+    "gpt_oss",
+)  # fmt: skip
+
+GEMMAS = ("gemma2", "gemma3")
 
 _SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<|im_start|>", "<|im_end|>")
 _BASE: dict[str, Any] = {
@@ -70,6 +77,38 @@ _FAMILY: dict[str, dict[str, Any]] = {
         "model_type": "mixtral",
         "num_local_experts": 4,
         "num_experts_per_tok": 2,
+        "sliding_window": None,
+    },
+    "gemma2": {
+        "architectures": ["Gemma2ForCausalLM"],
+        "model_type": "gemma2",
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+        "sliding_window": 128,
+        "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 5.0,
+        "final_logit_softcapping": 8.0,
+    },
+    "gemma3": {
+        "architectures": ["Gemma3ForCausalLM"],
+        "model_type": "gemma3_text",
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+        "rope_theta": 1000000.0,
+        "rope_local_base_freq": 10000.0,
+        "sliding_window": 128,
+        "sliding_window_pattern": 2,
+        "query_pre_attn_scalar": 24,
+    },
+    "deepseek_v3": DEEPSEEK_V3,
+    "gpt_oss": GPT_OSS,
+    "phi3": {
+        "architectures": ["Phi3ForCausalLM"],
+        "model_type": "phi3",
+        "original_max_position_embeddings": 512,
+        "pad_token_id": 0,
         "sliding_window": None,
     },
     "llama4": {
@@ -184,7 +223,8 @@ def _random_tensors(
         return (random.standard_normal(shape) / np.sqrt(fan_in or shape[-1])).astype(np.float32)
 
     def norm(size: int) -> NDArray[np.float32]:
-        return (1.0 + 0.1 * random.standard_normal(size)).astype(np.float32)
+        middle = 0.0 if family in GEMMAS else 1.0
+        return (middle + 0.1 * random.standard_normal(size)).astype(np.float32)
 
     yield f"{root}model.embed_tokens.weight", matrix(vocab, hidden, fan_in=4)
     for number in range(config["num_hidden_layers"]):
@@ -192,6 +232,9 @@ def _random_tensors(
         yield base + "input_layernorm.weight", norm(hidden)
         yield from ((base + name, tensor) for name, tensor in _attention(family, config, matrix, norm))
         yield base + "post_attention_layernorm.weight", norm(hidden)
+        if family in GEMMAS:
+            yield base + "pre_feedforward_layernorm.weight", norm(hidden)
+            yield base + "post_feedforward_layernorm.weight", norm(hidden)
         yield from ((base + name, tensor) for name, tensor in _feed_forward(family, config, number, matrix))
     yield f"{root}model.norm.weight", norm(hidden)
     if not config["tie_word_embeddings"]:
@@ -199,17 +242,23 @@ def _random_tensors(
 
 
 def _attention(family: str, config: dict[str, Any], matrix: Any, norm: Any) -> Iterator[tuple[str, Any]]:
+    if family == "deepseek_v3":
+        yield from latent_attention(config, matrix, norm)
+        return
+    if family == "gpt_oss":
+        yield "self_attn.sinks", matrix(config["num_attention_heads"], fan_in=1)
     hidden, head_dim = config["hidden_size"], config["head_dim"]
     query, kept = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
     qkv_bias = config.get("attention_bias", family == "qwen2")
-    for name, rows in (("q_proj", query), ("k_proj", kept), ("v_proj", kept)):
+    separate = (("q_proj", query), ("k_proj", kept), ("v_proj", kept))
+    for name, rows in (("qkv_proj", query + 2 * kept),) if family == "phi3" else separate:
         yield f"self_attn.{name}.weight", matrix(rows, hidden)
         if qkv_bias:
             yield f"self_attn.{name}.bias", matrix(rows, fan_in=4)
     yield "self_attn.o_proj.weight", matrix(hidden, query)
     if config.get("attention_bias", False):
         yield "self_attn.o_proj.bias", matrix(hidden, fan_in=4)
-    if family in ("qwen3", "qwen3_moe"):
+    if family in ("qwen3", "qwen3_moe", "gemma3"):
         yield "self_attn.q_norm.weight", norm(head_dim)
         yield "self_attn.k_norm.weight", norm(head_dim)
 
@@ -229,6 +278,14 @@ def _feed_forward(family: str, config: dict[str, Any], layer: int, matrix: Any) 
         yield from _dense("feed_forward.shared_expert.", width, config, matrix)
     elif family == "llama4":
         yield from _dense("feed_forward.", config["intermediate_size_mlp"], config, matrix)
+    elif family == "deepseek_v3" and layer >= config["first_k_dense_replace"]:
+        yield from deepseek_experts(config, matrix)
+    elif family == "gpt_oss":
+        yield from gpt_oss_experts(config, matrix)
+    elif family == "phi3":
+        width = config["intermediate_size"]
+        yield "mlp.gate_up_proj.weight", matrix(2 * width, hidden)
+        yield "mlp.down_proj.weight", matrix(hidden, width)
     else:
         yield from _dense("mlp.", config["intermediate_size"], config, matrix)
 
@@ -272,8 +329,9 @@ def write_safetensors(path: Path, tensors: dict[str, NDArray[np.float32]], dtype
     blobs: list[bytes] = []
     offset = 0
     for name, tensor in tensors.items():
-        blob = _encode(tensor, dtype)
-        code = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}[dtype]
+        own = "float32" if name.endswith("e_score_correction_bias") else dtype  # as DeepSeek publishes it
+        blob = _encode(tensor, own)
+        code = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}[own]
         header[name] = {"dtype": code, "shape": list(tensor.shape), "data_offsets": [offset, offset + len(blob)]}
         blobs.append(blob)
         offset += len(blob)

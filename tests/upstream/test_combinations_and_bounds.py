@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from trtllm_kit.upstream.bounds import bound
-from trtllm_kit.upstream.combinations import combination
+from trtllm_kit.upstream.combinations import Name, combination
 
 
 def test_1_2_1_marks_chunked_prefill_with_pipeline_as_untested(shared: Path) -> None:
@@ -29,6 +29,15 @@ def test_1_0_and_1_1_mark_windows_with_reuse_as_unfinished(shared: Path) -> None
     assert "read" == found.certainty
 
 
+@pytest.mark.parametrize("name", ["nvfp4_kv_cache_without_fp8_weights", "nvfp4_kv_cache_without_its_variable"])
+def test_what_is_known_of_an_nvfp4_cache_begins_with_1_2_and_is_near(name: Name) -> None:
+    """Releases before have no such cache, and what speaks against it was not read in a release's own matrix."""
+    found = {version: combination(name, version) for version in ("1.1.0", "1.2.1", "main")}
+    assert {"1.1.0": None, "1.2.1": "near", "main": "near"} == {
+        version: row and row.certainty for version, row in found.items()
+    }
+
+
 @pytest.mark.parametrize(
     ("version", "certainty"), [("1.0.2", "near"), ("1.2.1", "near"), ("1.3.0rc11", "near"), ("1.3.0rc12", None)]
 )
@@ -39,7 +48,7 @@ def test_what_was_seen_in_other_releases_is_near(version: str, certainty: str | 
 
 
 def test_the_bounds() -> None:
-    """Head sizes in steps of 8, beams up to 16, and 95 % of the free memory; none of them is read in a release."""
-    names = ("head_size_step", "beam_width", "free_gpu_memory_fraction")
-    assert [8, 16, 0.95] == [bound(name).value for name in names]
+    """Head sizes in steps of 8, beams up to 16, 95 % of the free memory, blocks of 16; none is read in a release."""
+    names = ("head_size_step", "beam_width", "free_gpu_memory_fraction", "nvfp4_input_step")
+    assert [8, 16, 0.95, 16] == [bound(name).value for name in names]
     assert {"near"} == {bound(name).certainty for name in names}

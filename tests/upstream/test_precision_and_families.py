@@ -12,14 +12,19 @@ from trtllm_kit.upstream.families import World, family_support
 from trtllm_kit.upstream.memory import activation_coefficient, buffer_bytes, holds_window_only, kv_reserved_share
 from trtllm_kit.upstream.precision import Part, formats_for, precision
 
-RECORDED_COLUMNS: dict[tuple[Part, str], str] = {("weights", "fp8"): "FP8", ("kv_cache", "fp8"): "FP8_KV"}
+RECORDED_COLUMNS: dict[tuple[Part, str], str] = {
+    ("weights", "fp8"): "FP8",
+    ("kv_cache", "fp8"): "FP8_KV",
+    ("weights", "nvfp4"): "NVFP4",
+    ("kv_cache", "nvfp4"): "NVFP4_KV",
+}
 PARTS: tuple[Part, ...] = ("weights", "kv_cache")
 RECORDED_ROWS = {"sm120": (120,), "sm100_103": (100, 103), "sm90": (90,), "sm89": (89,), "sm80_86": (80, 86)}
 
 
 @pytest.mark.parametrize(("part", "number_format"), RECORDED_COLUMNS)
 def test_the_matrix_of_1_2_1_is_as_recorded(shared: Path, part: Part, number_format: str) -> None:
-    """FP8 weights from 89 on, an FP8 KV cache from 80 on."""
+    """FP8 weights from 89 on, an FP8 KV cache from 80 on, NVFP4 weights on Blackwell, its cache on two of them."""
     contract = yaml.safe_load((shared / "contract" / "llmapi-contract.yaml").read_text("utf-8"))
     matrix = contract["quant"]["hardware_1_2_1"]
     column = matrix["columns"].index(RECORDED_COLUMNS[part, number_format])
@@ -54,10 +59,26 @@ def test_only_the_two_releases_whose_matrix_was_read_are_certain(version: str) -
     certain = {
         (part, number_format)
         for part in PARTS
-        for number_format in ("bf16", "fp8")
+        for number_format in ("bf16", "fp8", "nvfp4")
         if (row := precision(part, number_format, version)) is not None and row.certainty == "read"
     }
-    assert certain == ({("weights", "fp8"), ("kv_cache", "fp8")} if version in ("1.1.0", "1.2.1") else set())
+    both = {("weights", "fp8"), ("kv_cache", "fp8"), ("weights", "nvfp4")}
+    assert certain == {"1.1.0": both, "1.2.1": both | {("kv_cache", "nvfp4")}}.get(version, set())
+
+
+@pytest.mark.parametrize(("version", "takes"), [("1.2.1", False), ("1.3.0rc19", False), ("1.3.0rc20", True)])
+def test_hopper_takes_nvfp4_weights_from_1_3_0rc20_on(version: str, takes: bool) -> None:
+    """Marlin kernels unpack them there; the KV cache stays with Blackwell."""
+    assert takes == ("nvfp4" in formats_for("weights", 90, version))
+    assert "nvfp4" not in formats_for("kv_cache", 90, version)
+
+
+def test_nvfp4_comes_with_blackwell() -> None:
+    """No release before 0.17 takes it on any GPU."""
+    assert precision("weights", "nvfp4", "0.16.0") is None
+    found = precision("weights", "nvfp4", "0.17.0")
+    assert found is not None
+    assert ((100, 120), "near") == (found.capabilities, found.certainty)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +114,41 @@ def test_every_family_loads_through_the_llm_api(version: str) -> None:
         assert found is not None
         assert "read" == found.certainty
     assert family_support("Llama4ForConditionalGeneration", "llm-api", version) is not None
+
+
+@pytest.mark.parametrize(
+    ("architecture", "world", "version", "certainty"),
+    [
+        ("Gemma3ForCausalLM", "llm-api", "1.0.0", "read"),
+        ("Gemma3ForCausalLM", "llm-api", "1.2.1", "near"),
+        ("Gemma3ForConditionalGeneration", "llm-api", "1.2.1", "near"),
+        ("Phi3ForCausalLM", "llm-api", "1.0.0", None),
+        ("Phi3ForCausalLM", "llm-api", "1.1.0", "near"),
+        ("Gemma2ForCausalLM", "llm-api", "1.2.1", None),
+        ("Gemma2ForCausalLM", "trtllm-build", "1.2.1", "near"),
+        ("Gemma2ForCausalLM", "trtllm-build", "0.16.0", "recalled"),
+    ],
+)
+def test_where_gemma_and_phi_are_listed(architecture: str, world: World, version: str, certainty: str | None) -> None:
+    """Phi-4 came to the PyTorch backend in 1.1.0rc4, and Gemma 2 never did."""
+    found = family_support(architecture, world, version)
+    assert certainty == (found.certainty if found is not None else None)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "version", "certainty"),
+    [
+        ("DeepseekV3ForCausalLM", "1.0.0", "read"),
+        ("DeepseekV3ForCausalLM", "1.2.1", "near"),
+        ("GptOssForCausalLM", "1.0.0", None),
+        ("GptOssForCausalLM", "1.2.1", "near"),
+        ("GptOssForCausalLM", "main", "near"),
+    ],
+)
+def test_deepseek_comes_with_1_0_and_gpt_oss_later(architecture: str, version: str, certainty: str | None) -> None:
+    """The list of 1.0.0 has DeepSeek-V3 and not gpt-oss; later ones have both."""
+    found = family_support(architecture, "llm-api", version)
+    assert certainty == (found and found.certainty)
 
 
 def test_llama_4_has_no_engines() -> None:

@@ -12,7 +12,7 @@ from trtllm_kit.resources import package_file
 from trtllm_kit.upstream.facts import in_range, read_table, spelt_out, version_key
 
 TABLES = sorted(path.stem for path in package_file("upstream").glob("*.yaml"))
-IDENTITY = ("key", "name", "architecture", "world", "part", "format", "kind", "attention", "version")
+IDENTITY = ("key", "name", "architecture", "world", "part", "format", "kind", "kinds", "attention", "version")
 """Fields that together say what a row is about; two rows about the same must not share a release."""
 NOT_ROWS = ("sources", "defaults")
 
@@ -67,7 +67,7 @@ def test_no_two_rows_speak_of_the_same_thing_in_the_same_release(table: str) -> 
     """Rows about one thing have ranges apart, so a query has one answer."""
     alike: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
     for section, entry in rows_of(table):
-        alike[(section, *(entry.get(name) for name in IDENTITY))].append(entry)
+        alike[(section, *(str(entry.get(name)) for name in IDENTITY))].append(entry)
     for what, entries in alike.items():
         for one, other in combinations(entries, 2):
             assert not overlap(one, other), what

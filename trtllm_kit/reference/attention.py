@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trtllm_kit.dtypes import F32
-from trtllm_kit.reference.kv_cache import LayerCache
+from trtllm_kit.reference.kv_cache import KvScales, LayerCache
 from trtllm_kit.reference.linear import Linear
-from trtllm_kit.reference.numeric import Observe, rms_norm, softmax
+from trtllm_kit.reference.numeric import Observe, rms_norm, softcap, softmax
 from trtllm_kit.reference.rope import Rotation
 from trtllm_kit.spec.model import Attention, QueryTemperature
 
@@ -29,6 +29,8 @@ class AttentionBlock:
     out: Linear
     query_norm: F32 | None = None
     key_norm: F32 | None = None
+    sinks: F32 | None = None
+    """(heads,) scores that no token has."""
 
     def __call__(self, hidden: F32, rotation: Rotation, cache: LayerCache, observe: Observe | None = None) -> F32:
         """Attend from (tokens, hidden) to all that ``cache`` holds, the tokens included; return (tokens, hidden)."""
@@ -41,7 +43,11 @@ class AttentionBlock:
             observe(f"{self.name}.k_cache", keys)
             observe(f"{self.name}.v_cache", values)
         all_keys, all_values = cache.append(keys, values)
-        return self.out(attend(queries, all_keys, all_values, self.shape), observe)
+        return self.out(attend(queries, all_keys, all_values, self.shape, self.sinks), observe)
+
+    def new_cache(self, scales: KvScales | None) -> LayerCache:
+        """Return an empty cache of this shape."""
+        return LayerCache(self.shape.kv_heads, self.shape.head_dim, scales)
 
     def _heads(self, projected: F32, norm: F32 | None, rotation: Rotation) -> F32:
         """Split (tokens, heads x head_dim) into heads, norm them when the family does, and rotate."""
@@ -63,22 +69,33 @@ def temperature(shape: QueryTemperature, start: int, count: int) -> F32:
     return factors
 
 
-def attend(queries: F32, keys: F32, values: F32, shape: Attention) -> F32:
-    """Return the (tokens, heads x head_dim) attention of the newest tokens over a whole sequence.
+def attend(queries: F32, keys: F32, values: F32, shape: Attention, sinks: F32 | None = None) -> F32:
+    """Return the (tokens, heads x value width) attention of the newest tokens over a whole sequence.
 
-    ``queries`` is (tokens, heads, head_dim); ``keys`` and ``values`` are (kv_heads, length, head_dim), and their
-    last ``tokens`` entries belong to the queries. Each KV head serves ``heads / kv_heads`` query heads. A query
-    sees itself and what came before it in its window or chunk.
+    ``queries`` is (tokens, heads, head_dim); ``keys`` is (kv_heads, length, head_dim), ``values`` (kv_heads, length,
+    value width), and their last ``tokens`` entries belong to the queries. Each KV head serves ``heads / kv_heads``
+    query heads. A query sees itself and what came before it in its window or chunk. ``sinks``, (heads,), are one
+    score more for each query, which has no value.
     """
     tokens, heads, head_dim = queries.shape
     kv_heads, length, _ = keys.shape
     grouped = queries.reshape(tokens, kv_heads, heads // kv_heads, head_dim).transpose(1, 2, 0, 3)
-    stacked = grouped.reshape(kv_heads, -1, head_dim) * np.float32(head_dim**-0.5)
+    stacked = grouped.reshape(kv_heads, -1, head_dim) * np.float32(shape.scale or head_dim**-0.5)
     scores = (stacked @ keys.transpose(0, 2, 1)).reshape(kv_heads, -1, tokens, length)
+    if shape.softcap is not None:
+        scores = softcap(scores, shape.softcap)
     if tokens > 1 or shape.kind != "full":
         scores = np.where(_visible(tokens, length, shape), scores, np.float32(-np.inf))
-    mixed = softmax(scores).reshape(kv_heads, -1, length) @ values
-    return mixed.reshape(kv_heads, -1, tokens, head_dim).transpose(2, 0, 1, 3).reshape(tokens, -1)
+    mixed = _odds(scores, sinks).reshape(kv_heads, -1, length) @ values
+    return mixed.reshape(kv_heads, -1, tokens, values.shape[-1]).transpose(2, 0, 1, 3).reshape(tokens, -1)
+
+
+def _odds(scores: F32, sinks: F32 | None) -> F32:
+    """Return the probabilities of (kv_heads, heads of each, tokens, length) scores; with sinks they stay below one."""
+    if sinks is None:
+        return softmax(scores)
+    column = np.broadcast_to(sinks.reshape(*scores.shape[:2], 1, 1), (*scores.shape[:3], 1))
+    return softmax(np.concatenate([scores, column], axis=-1))[..., :-1]
 
 
 def _visible(tokens: int, length: int, shape: Attention) -> NDArray[np.bool_]:

@@ -9,7 +9,8 @@ import numpy as np
 
 from trtllm_kit.dtypes import F32
 from trtllm_kit.reference.linear import Linear
-from trtllm_kit.reference.numeric import Observe, sigmoid, softmax
+from trtllm_kit.reference.numeric import Observe, sigmoid
+from trtllm_kit.reference.routing import Router, best
 
 
 @dataclass(frozen=True)
@@ -28,22 +29,39 @@ class DenseBlock:
 
 
 @dataclass(frozen=True)
-class ExpertsBlock:
-    """A router picks ``per_token`` experts for each token and mixes their answers."""
+class ClippedBlock:
+    """``down((up + 1) * gate * sigmoid(1.702 gate))``, gate and up held within ``limit`` (gpt-oss)."""
 
-    router: Linear
-    experts: tuple[DenseBlock, ...]
-    per_token: int
-    normalise_top_k: bool
+    gate: Linear
+    up: Linear
+    down: Linear
+    limit: float
 
     def __call__(self, hidden: F32, observe: Observe | None = None) -> F32:
         """Map (tokens, hidden) to (tokens, hidden)."""
-        odds = softmax(self.router(hidden, observe))
-        chosen = np.argsort(-odds, axis=-1, kind="stable")[:, : self.per_token]
-        share = np.take_along_axis(odds, chosen, axis=-1)
-        if self.normalise_top_k:
-            share = share / share.sum(axis=-1, keepdims=True)
-        mixed = np.zeros_like(hidden)
+        gate = np.minimum(self.gate(hidden, observe), np.float32(self.limit))
+        up = np.clip(self.up(hidden, observe), np.float32(-self.limit), np.float32(self.limit))
+        return self.down((up + 1) * gate * sigmoid(np.float32(_SLOPE) * gate), observe)
+
+
+GatedBlock = DenseBlock | ClippedBlock
+
+_SLOPE = 1.702
+"""With it ``x * sigmoid(slope x)`` comes close to GELU."""
+
+
+@dataclass(frozen=True)
+class ExpertsBlock:
+    """A router picks experts for each token and mixes their answers; one more expert may see every token."""
+
+    router: Router
+    experts: tuple[GatedBlock, ...]
+    shared: GatedBlock | None = None
+
+    def __call__(self, hidden: F32, observe: Observe | None = None) -> F32:
+        """Map (tokens, hidden) to (tokens, hidden)."""
+        chosen, share = self.router(hidden, observe)
+        mixed = np.zeros_like(hidden) if self.shared is None else self.shared(hidden, observe)
         for number in np.unique(chosen):
             token, slot = np.nonzero(chosen == number)
             mixed[token] += self.experts[number](hidden[token], observe) * share[token, slot, None]
@@ -55,14 +73,14 @@ class Llama4Experts:
     """A router scales a token by a sigmoid before each of its experts; one more expert sees every token."""
 
     router: Linear
-    experts: tuple[DenseBlock, ...]
-    shared: DenseBlock
+    experts: tuple[GatedBlock, ...]
+    shared: GatedBlock
     per_token: int
 
     def __call__(self, hidden: F32, observe: Observe | None = None) -> F32:
         """Map (tokens, hidden) to (tokens, hidden)."""
         scores = self.router(hidden, observe)
-        chosen = np.argsort(-scores, axis=-1, kind="stable")[:, : self.per_token]
+        chosen = best(scores, self.per_token)
         share = sigmoid(np.take_along_axis(scores, chosen, axis=-1))
         mixed = self.shared(hidden, observe)
         for number in np.unique(chosen):

@@ -28,15 +28,18 @@ class LayerCache:
     would give it. They are kept as float32 all the same: this cache shows the numbers of FP8, not its size.
     """
 
-    def __init__(self, kv_heads: int, head_dim: int, scales: KvScales | None = None) -> None:
-        """Start empty."""
+    def __init__(
+        self, kv_heads: int, head_dim: int, scales: KvScales | None = None, value_dim: int | None = None
+    ) -> None:
+        """Start empty; ``value_dim`` is the width of a value where it is not that of a key."""
         self._scales = scales
         self._keys = np.empty((kv_heads, _FIRST_CAPACITY, head_dim), dtype=np.float32)
-        self._values = np.empty_like(self._keys)
+        width = head_dim if value_dim is None else value_dim
+        self._values = np.empty((kv_heads, _FIRST_CAPACITY, width), dtype=np.float32)
         self.length = 0
 
     def append(self, keys: F32, values: F32) -> tuple[F32, F32]:
-        """Add (tokens, kv_heads, head_dim), keys rotated; return all keys and values, (kv_heads, length, head_dim)."""
+        """Add (tokens, kv_heads, width), keys rotated; return all keys and values, (kv_heads, length, width)."""
         if self._scales is not None:
             keys, values = fake_e4m3(keys, self._scales.key), fake_e4m3(values, self._scales.value)
         end = self.length + len(keys)

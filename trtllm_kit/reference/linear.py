@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trtllm_kit.dtypes import F32
 from trtllm_kit.reference.numeric import Observe, fake_e4m3
@@ -23,6 +23,11 @@ class Linear:
     bias: F32 | None = None
     input_scale: float | None = None
     """Static activation scale of a quantised layer, or None."""
+
+    def rows(self, start: int, stop: int) -> Linear:
+        """Return the part of the layer that makes output features ``start`` to ``stop - 1``; it keeps the name."""
+        bias = None if self.bias is None else self.bias[start:stop]
+        return replace(self, weight=self.weight[start:stop], bias=bias)
 
     def __call__(self, values: F32, observe: Observe | None = None) -> F32:
         """Map (tokens, in features) to (tokens, out features)."""

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from trtllm_kit.dtypes import F32
 from trtllm_kit.errors import UsageError
 from trtllm_kit.reference.kv_cache import KvCache
-from trtllm_kit.reference.layer import Weights, build_layer
-from trtllm_kit.reference.numeric import Observe, rms_norm
-from trtllm_kit.reference.rope import RotaryTable
+from trtllm_kit.reference.layer import build_layer, read_norm
+from trtllm_kit.reference.layer_reader import Weights
+from trtllm_kit.reference.numeric import Observe, rms_norm, softcap
+from trtllm_kit.reference.rope import rotary_tables
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import KvFormat
 
@@ -29,6 +30,7 @@ class Embedding:
     def __init__(self, model: ModelSpec, weights: Weights) -> None:
         """Read the (vocab, hidden) table."""
         self.table = weights.tensor(f"{model.prefix}embed_tokens.weight")
+        self._scale = np.float32(model.embedding_scale)
 
     def __call__(self, tokens: Tokens) -> F32:
         """Return the (tokens, hidden) embeddings; raises ``UsageError`` for an id outside the vocabulary."""
@@ -40,7 +42,7 @@ class Embedding:
                 why=f"ids run from 0 to {len(self.table) - 1}",
                 hint="tokenise the text with the tokenizer in the model's own folder",
             )
-        return self.table[ids]
+        return self.table[ids] * self._scale
 
 
 class Head:
@@ -49,7 +51,8 @@ class Head:
     def __init__(self, model: ModelSpec, weights: Weights, embedding: Embedding | None = None) -> None:
         """Read the norm and the matrix; a tied model's matrix is taken from ``embedding`` when it is given."""
         self._epsilon = model.norm_epsilon
-        self._norm = weights.tensor(f"{model.prefix}norm.weight")
+        self._softcap = model.logit_softcap
+        self._norm = read_norm(model, weights, f"{model.prefix}norm.weight")
         if not model.tied_embeddings:
             self._matrix = weights.tensor(model.head_name)
         else:
@@ -58,7 +61,8 @@ class Head:
     def __call__(self, hidden: F32) -> F32:
         """Map (tokens, hidden) after the last layer to (tokens, vocab)."""
         normed: F32 = rms_norm(hidden, self._norm, self._epsilon)
-        return normed @ self._matrix.T
+        logits: F32 = normed @ self._matrix.T
+        return logits if self._softcap is None else softcap(logits, self._softcap)
 
 
 class ReferenceModel:
@@ -68,11 +72,16 @@ class ReferenceModel:
     of an FP8 checkpoint round to e4m3 with the checkpoint's static scales, as TensorRT-LLM does.
     """
 
-    def __init__(self, spec: ModelSpec, weights: Weights, kv_format: KvFormat = "bf16") -> None:
-        """Read every tensor; raises ``UnknownArchitecture`` for a rope kind that cannot be run."""
+    def __init__(
+        self, spec: ModelSpec, weights: Weights, kv_format: KvFormat = "bf16", longest: int | None = None
+    ) -> None:
+        """Read every tensor; raises ``UnknownArchitecture`` for a rope kind that cannot be run.
+
+        ``longest`` is the longest sequence that will be run, tokens; None stands for what the model claims.
+        """
         self.spec = spec
         self.kv_format: KvFormat = kv_format
-        self._rotary = RotaryTable(spec)
+        self._rotary = rotary_tables(spec, longest)
         self._embedding = Embedding(spec, weights)
         self._head = Head(spec, weights, self._embedding)
         self._layers = tuple(build_layer(spec, number, weights, kv_format) for number in range(len(spec.layers)))
@@ -95,7 +104,8 @@ class ReferenceModel:
         return self._head(hidden[-1:] if last_only else hidden)
 
     def _layers_of(self, hidden: F32, cache: KvCache, observe: Observe | None) -> F32:
-        rotation = self._rotary.at(cache.length, len(hidden))
-        for layer, layer_cache in zip(self._layers, cache.layers, strict=True):
-            hidden = layer(hidden, rotation, layer_cache, observe)
+        start, count = cache.length, len(hidden)
+        rotations = {table: table.at(start, count) for table in dict.fromkeys(self._rotary)}
+        for layer, table, layer_cache in zip(self._layers, self._rotary, cache.layers, strict=True):
+            hidden = layer(hidden, rotations[table], layer_cache, observe)
         return hidden

@@ -46,6 +46,19 @@ def gelu(values: F32) -> F32:
     return values * phi
 
 
+def gelu_tanh(values: F32) -> F32:
+    """Return the tanh approximation of ``gelu`` (Hendrycks and Gimpel, arXiv 1606.08415)."""
+    inner = np.float32(math.sqrt(2.0 / math.pi)) * (values + np.float32(0.044715) * values**3)
+    result: F32 = np.float32(0.5) * values * (1.0 + np.tanh(inner))
+    return result
+
+
+def softcap(values: F32, cap: float) -> F32:
+    """Bend values smoothly into ``-cap`` to ``cap`` (Gemma 2, arXiv 2408.00118, section 2)."""
+    capped: F32 = np.tanh(values / np.float32(cap)) * np.float32(cap)
+    return capped
+
+
 def fake_e4m3(values: F32, scale: float) -> F32:
     """Return what is left of ``values`` after a round trip through e4m3 codes with one static scale."""
     return round_e4m3(values / np.float32(scale)) * np.float32(scale)

@@ -13,15 +13,12 @@ import numpy as np
 
 from trtllm_kit.dtypes import F32
 from trtllm_kit.errors import UnknownArchitecture
-from trtllm_kit.spec.model import ModelSpec, Rope
-
-_YARN_FAST, _YARN_SLOW = 32.0, 1.0
-"""Rotations over the original context above which a frequency is kept, and below which it is fully stretched."""
+from trtllm_kit.spec.model import Attention, ModelSpec, Rope
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """Cosines and sines of a run of positions, (tokens, head_dim / 2) each."""
+    """Cosines and sines of a run of positions, (tokens, turned elements / 2) each."""
 
     cosine: F32
     sine: F32
@@ -29,35 +26,70 @@ class Rotation:
     """Whether pairs are neighbours rather than a head's two halves."""
 
     def apply(self, heads: F32) -> F32:
-        """Rotate (tokens, heads, head_dim)."""
-        half = heads.shape[-1] // 2
-        one, other = (np.s_[..., ::2], np.s_[..., 1::2]) if self.neighbours else (np.s_[..., :half], np.s_[..., half:])
+        """Rotate (tokens, heads, head_dim): the leading elements of each head, as many as there are angles for."""
+        half = self.cosine.shape[-1]
+        halves = np.s_[..., :half], np.s_[..., half : 2 * half]
+        pairs = np.s_[..., : 2 * half : 2], np.s_[..., 1 : 2 * half : 2]
+        one, other = pairs if self.neighbours else halves
         cosine, sine = self.cosine[:, None, :], self.sine[:, None, :]
-        turned = np.empty_like(heads)
+        turned = heads.copy()
         turned[one] = heads[one] * cosine - heads[other] * sine
         turned[other] = heads[other] * cosine + heads[one] * sine
         return turned
 
 
 class RotaryTable:
-    """The frequencies of one model; makes the rotation of any run of positions."""
+    """The frequencies of one kind of layer; makes the rotation of any run of positions."""
 
-    def __init__(self, model: ModelSpec) -> None:
-        """Compute the frequencies; raises ``UnknownArchitecture`` for a kind that depends on the prompt's length."""
-        rope = model.rope
-        self._neighbours = model.family == "llama4"
-        self._frequencies = frequencies(rope, model.layers[0].attention.head_dim)
-        self._magnitude = 0.1 * math.log(rope.factor) + 1.0 if rope.kind == "yarn" and rope.factor > 1.0 else 1.0
+    def __init__(self, rope: Rope, width: int, longest: int | None = None) -> None:
+        """Compute the frequencies of the ``width`` elements of a head that are turned.
+
+        ``longest`` is the longest sequence that will be run, tokens (``longrope`` chooses its factors by it). Raises
+        ``UnknownArchitecture`` for a kind that depends on the length of each prompt.
+        """
+        self._neighbours = rope.interleaved
+        self._frequencies = frequencies(rope, width, longest)
+        self._magnitude = np.float32(magnitude(rope))
 
     def at(self, start: int, count: int) -> Rotation:
         """Return the rotation of positions ``start`` to ``start + count - 1``."""
         angles = np.outer(np.arange(start, start + count, dtype=np.float32), self._frequencies)
-        scale = np.float32(self._magnitude)
-        return Rotation(np.cos(angles) * scale, np.sin(angles) * scale, self._neighbours)
+        return Rotation(np.cos(angles) * self._magnitude, np.sin(angles) * self._magnitude, self._neighbours)
 
 
-def frequencies(rope: Rope, head_dim: int) -> F32:
-    """Return the (head_dim / 2,) angles a position adds, radians, stretched as ``rope`` says."""
+def rotary_tables(model: ModelSpec, longest: int | None = None) -> tuple[RotaryTable, ...]:
+    """Return the table of each layer, one object for all that turn alike; raises what ``RotaryTable`` raises."""
+    kinds = [(layer.attention.rope or model.rope, _turned(layer.attention)) for layer in model.layers]
+    tables = {kind: RotaryTable(*kind, longest) for kind in dict.fromkeys(kinds)}
+    return tuple(tables[kind] for kind in kinds)
+
+
+def _turned(attention: Attention) -> int:
+    """Return how many elements of a head have a position."""
+    if attention.latent is not None:
+        return attention.latent.rope_dim
+    return attention.rotary_dim or attention.head_dim
+
+
+def magnitude(rope: Rope) -> float:
+    """Return the factor on cosines and sines: stated, or the rule of the kind.
+
+    Sources: YaRN, arXiv 2309.00071, section 3.4; LongRoPE, arXiv 2402.13753, and the configuration of Phi-3.
+    """
+    if rope.magnitude is not None:
+        return rope.magnitude
+    if rope.factor <= 1.0 or rope.kind not in ("yarn", "longrope"):
+        return 1.0
+    if rope.kind == "yarn":
+        return 0.1 * math.log(rope.factor) + 1.0
+    return math.sqrt(1.0 + math.log(rope.factor) / math.log(rope.original_max_position or 4096))
+
+
+def frequencies(rope: Rope, head_dim: int, longest: int | None = None) -> F32:
+    """Return the (head_dim / 2,) angles a position adds, radians, stretched as ``rope`` says.
+
+    ``longest`` is the longest sequence that will be run, None when it is not known.
+    """
     exponents = np.arange(0, head_dim, 2, dtype=np.float32) / np.float32(head_dim)
     base = (1.0 / np.float32(rope.theta) ** exponents).astype(np.float32)
     match rope.kind:
@@ -69,10 +101,12 @@ def frequencies(rope: Rope, head_dim: int) -> F32:
             return _llama3(base, rope)
         case "yarn":
             return _yarn(base, rope, head_dim)
+        case "longrope":
+            return base / np.array(_long_factors(rope, longest), dtype=np.float32)
         case "dynamic":
             raise UnknownArchitecture(
                 "the reference forward pass cannot run rope kind 'dynamic'",
-                why="its frequencies change with the length of each prompt; default, linear, llama3 and yarn are fixed",
+                why="its frequencies change with the length of each prompt; those of the other kinds are fixed",
                 hint="convert with quantization.weights: bf16 and kv_cache: bf16, which needs no forward pass",
             )
 
@@ -96,8 +130,20 @@ def _yarn(base: F32, rope: Rope, head_dim: int) -> F32:
     def dimension(rotations: float) -> float:
         return head_dim * math.log(original / (rotations * 2.0 * math.pi)) / (2.0 * math.log(rope.theta))
 
-    low = max(math.floor(dimension(_YARN_FAST)), 0)
-    high = min(math.ceil(dimension(_YARN_SLOW)), head_dim - 1)
+    low, high = dimension(rope.beta_fast), dimension(rope.beta_slow)
+    if rope.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, head_dim - 1)
     ramp = (np.arange(head_dim // 2, dtype=np.float32) - low) / max(high - low, 1e-3)
     stretched = np.clip(ramp, 0.0, 1.0)
     return ((1.0 - stretched) * base + stretched * base / rope.factor).astype(np.float32)
+
+
+def _long_factors(rope: Rope, longest: int | None) -> tuple[float, ...]:
+    """Return the divisors of the frequencies: the long ones as soon as one sequence may pass the trained length.
+
+    TensorRT-LLM chooses once, by ``max_seq_len``; a choice for each sequence would turn the keys of one cache in two
+    ways.
+    """
+    trained = rope.original_max_position or 4096
+    return rope.short_factors if longest is not None and longest <= trained else rope.long_factors

@@ -21,13 +21,22 @@ class Figure(_Frozen):
     source: str
 
 
+class Pcie(_Frozen):
+    """The PCIe link of one card to its host: what its peers are reached over where there is no NVLink."""
+
+    generation: int
+    lanes: int
+    bytes_per_second: Figure
+    """One direction."""
+
+
 class Gpu(_Frozen):
     """One GPU (or the CPU that stands in for it in a rehearsal)."""
 
     name: str
     kind: Literal["gpu", "cpu"] = "gpu"
     architecture: str
-    """``hopper``, ``blackwell`` ... or ``cpu``."""
+    """``ampere``, ``ada``, ``hopper``, ``blackwell`` or ``cpu``."""
     compute_capability: int
     """Major times ten plus minor, e.g. 90; 0 for a CPU."""
     memory_bytes: Figure
@@ -39,8 +48,12 @@ class Gpu(_Frozen):
     sparse_flops: dict[str, Figure] = {}
     """Peak operations a second with 2:4 sparsity: what data sheets print largest; no plan is made from it."""
     power_limit_watts: Figure | None = None
+    clock_hz: Figure | None = None
+    """The highest clock of its multiprocessors, hertz; under load power sets a lower one. None when it was not read."""
     nvlink_bytes_per_second: Figure | None = None
     """NVLink bandwidth of one GPU in one direction, bytes a second; None when it has no NVLink."""
+    pcie: Pcie | None = None
+    """None when it was not read; it matters where there is no NVLink."""
 
 
 class Hardware(_Frozen):
@@ -53,9 +66,16 @@ class Hardware(_Frozen):
     nodes: int = 1
     nvlink_domain: int
     """GPUs that reach each other over NVLink; 1 when there is none."""
+    nvlink_multicast: bool = False
+    """Whether its NVLink switches add up and copy for the GPUs (NVLS): third generation of NVSwitch and later."""
     power_limit_watts: Figure | None = None
     """The limit these cards run at, when it differs from the card's own."""
+    clock_hz: Figure | None = None
+    """The clock the cards are said to keep under that limit, hertz."""
+    network_bytes_per_second: Figure | None = None
+    """What one node sends to others, all its adapters together, bytes a second."""
     host_memory_bytes: Figure | None = None
+    """Memory of the CPUs of one node, bytes."""
 
     @property
     def gpus(self) -> int:

@@ -2,15 +2,18 @@
 
 ``hf_families`` has one small reader a family. A key that is absent has the default of its family's configuration
 class in Hugging Face transformers (``models/<family>/configuration_<family>.py``, read at release 5.14) where that
-default holds for the whole family: no bias, untied embeddings, the rope base. Sizes and counts are required.
+default holds for the whole family: no bias, untied embeddings, the rope base. Sizes and counts are required, but
+for those that a family's published files leave out (Gemma 3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from trtllm_kit.errors import ModelConfigError, UnknownArchitecture
+from trtllm_kit.spec.hf_deepseek import prediction_layers, read_deepseek_v3
 from trtllm_kit.spec.hf_families import (
     read_llama,
     read_llama4,
@@ -20,11 +23,21 @@ from trtllm_kit.spec.hf_families import (
     read_qwen3,
     read_qwen3_moe,
 )
+from trtllm_kit.spec.hf_gemma import (
+    GEMMA2_DEFAULTS,
+    GEMMA3_DEFAULTS,
+    gemma_facts,
+    read_gemma2,
+    read_gemma3,
+    read_gemma3_rope,
+)
+from trtllm_kit.spec.hf_gpt_oss import activation_limit, read_gpt_oss
 from trtllm_kit.spec.hf_keys import MOST_PROBLEMS, KeyProblem, Keys, as_json
 from trtllm_kit.spec.hf_neutral import check_model_rest
+from trtllm_kit.spec.hf_phi import read_phi3, read_phi3_rope
 from trtllm_kit.spec.hf_rope import read_rope
 from trtllm_kit.spec.model import Family as FamilyName
-from trtllm_kit.spec.model import Layer, ModelSpec
+from trtllm_kit.spec.model import Layer, ModelSpec, Rope
 
 _DTYPES = ("bfloat16", "float16", "float32")
 
@@ -38,6 +51,29 @@ class Family(NamedTuple):
     """Rope base when the file states none: the ``default_theta`` of the family in transformers."""
     wrapped: bool = False
     """The text model stands in ``text_config``, its tensors under ``language_model.``."""
+    neighbours: bool = False
+    """The rope turns neighbours of a head, not its two halves."""
+    dtype: str | None = None
+    """Of the 16-bit weights, where the family's own files state none."""
+    activations: tuple[str, ...] = ("silu", "swish")
+    """Names of the family's activation, the first when the file states none."""
+    rope: Callable[..., Rope] = read_rope
+    defaults: Mapping[str, Any] = {}
+    """What the configuration class fills in, where published files leave it out."""
+    facts: Callable[[Keys], dict[str, Any]] = lambda _: {}
+    """Reads what the family states of the whole model."""
+
+
+_gemma = partial(Family, activations=("gelu_pytorch_tanh",), facts=gemma_facts)
+_gemma3 = partial(_gemma, "gemma3", read_gemma3, theta=1e6, rope=read_gemma3_rope, defaults=GEMMA3_DEFAULTS)
+
+
+def _deepseek_facts(keys: Keys) -> dict[str, Any]:
+    return {"prediction_layers": prediction_layers(keys)}
+
+
+def _gpt_oss_facts(keys: Keys) -> dict[str, Any]:
+    return {"activation": "clipped_swiglu", "activation_limit": activation_limit(keys)}
 
 
 FAMILIES: Mapping[str, Family] = {
@@ -47,8 +83,14 @@ FAMILIES: Mapping[str, Family] = {
     "Qwen2ForCausalLM": Family("qwen2", read_qwen2),
     "Qwen3ForCausalLM": Family("qwen3", read_qwen3),
     "Qwen3MoeForCausalLM": Family("qwen3_moe", read_qwen3_moe),
-    "Llama4ForCausalLM": Family("llama4", read_llama4, theta=5e5),
-    "Llama4ForConditionalGeneration": Family("llama4", read_llama4, theta=5e5, wrapped=True),
+    "Llama4ForCausalLM": Family("llama4", read_llama4, theta=5e5, neighbours=True),
+    "Llama4ForConditionalGeneration": Family("llama4", read_llama4, theta=5e5, neighbours=True, wrapped=True),
+    "DeepseekV3ForCausalLM": Family("deepseek_v3", read_deepseek_v3, neighbours=True, facts=_deepseek_facts),
+    "Gemma2ForCausalLM": _gemma("gemma2", read_gemma2, defaults=GEMMA2_DEFAULTS),
+    "Gemma3ForCausalLM": _gemma3(),
+    "Gemma3ForConditionalGeneration": _gemma3(wrapped=True),
+    "Phi3ForCausalLM": Family("phi3", read_phi3, rope=read_phi3_rope),
+    "GptOssForCausalLM": Family("gpt_oss", read_gpt_oss, theta=1.5e5, dtype="bfloat16", facts=_gpt_oss_facts),
 }
 """Every architecture the kit reads, by its name in ``architectures``."""
 
@@ -62,8 +104,9 @@ def read_model_spec(config: Mapping[str, Any], where: str) -> ModelSpec:
     outer = Keys(config)
     architecture = _architecture(outer, where)
     family = FAMILIES[architecture]
-    keys = _text_part(outer) if family.wrapped else outer
-    parts = _common(keys) | {"layers": family.layers(keys), "rope": read_rope(keys, family.theta)}
+    keys = (_text_part(outer) if family.wrapped else outer).completed(family.defaults)
+    parts = _common(keys, family) | {"layers": family.layers(keys)} | family.facts(keys)
+    parts["rope"] = family.rope(keys, family.theta, neighbours=family.neighbours)
     parts["quantized_as"] = _quantized_as(outer)
     keys.ignore("architectures", "model_type", "transformers_version")
     check_model_rest(keys)
@@ -100,16 +143,19 @@ def _text_part(outer: Keys) -> Keys:
     completed = dict(section)
     for key in ("dtype", "torch_dtype", "tie_word_embeddings", "bos_token_id", "eos_token_id"):
         stated = outer.values.get(key)
+        if stated is None:
+            continue
         if section.get(key) is None:
             completed[key] = stated
-        elif stated not in (None, section[key]) and not key.endswith("_token_id"):
+        elif stated != section[key] and not key.endswith("_token_id"):
             text.note(key, f"the value outside text_config, {as_json(stated)}")
     return Keys(completed, "text_config.", outer.problems)
 
 
-def _common(keys: Keys) -> dict[str, Any]:
+def _common(keys: Keys, family: Family) -> dict[str, Any]:
     """Read what every family states in the same way."""
-    keys.word("hidden_act", ("silu", "swish"), default="silu")
+    activation = keys.spelling("hidden_activation", "hidden_act")
+    keys.word(activation, family.activations, default=family.activations[0])
     vocab = keys.integer("vocab_size")
     return {
         "hidden": keys.integer("hidden_size"),
@@ -117,7 +163,7 @@ def _common(keys: Keys) -> dict[str, Any]:
         "max_position": keys.integer("max_position_embeddings"),
         "norm_epsilon": keys.number("rms_norm_eps"),
         "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
-        "dtype": keys.word(keys.spelling("dtype", "torch_dtype"), _DTYPES),
+        "dtype": keys.word(keys.spelling("dtype", "torch_dtype"), _DTYPES, family.dtype),
         "bos_token": next(iter(_tokens(keys, "bos_token_id", vocab)), None),
         "eos_tokens": _tokens(keys, "eos_token_id", vocab),
     }

@@ -82,6 +82,15 @@ class Keys:
         value = self._checked(key, _is_list(lambda item: type(item) is int and item >= 0), "a list of whole numbers")
         return None if value is None else tuple(value)
 
+    def numbers(self, key: str) -> tuple[float, ...] | None:
+        """Return a list of finite numbers above zero, or None when it is absent."""
+        value = self._checked(key, _is_list(_is_positive), "a list of numbers above 0")
+        return None if value is None else tuple(map(float, value))
+
+    def completed(self, defaults: Mapping[str, Any]) -> Keys:
+        """Return the same mapping with ``defaults`` where it has no such key; a null stays."""
+        return Keys({**defaults, **self.values}, self._path, self.problems)
+
     def words(self, key: str, allowed: Sequence[str]) -> tuple[str, ...] | None:
         """Return a list of allowed words, or None when it is absent."""
         good = _is_list(lambda item: isinstance(item, str) and item in allowed)
@@ -92,6 +101,10 @@ class Keys:
         """Return a mapping, or None when it is absent."""
         value: dict[str, Any] | None = self._checked(key, lambda value: isinstance(value, dict), "a mapping")
         return value
+
+    def inner(self, key: str) -> Keys:
+        """Return typed access to a mapping, an empty one when it is absent."""
+        return Keys(self.section(key) or {}, f"{self._path}{key}.", self.problems)
 
     def spelling(self, *names: str) -> str:
         """Return which of a key's spellings holds it (the first when none does); two that differ are a problem."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from trtllm_kit.spec.hf_keys import Keys
-from trtllm_kit.spec.model import Attention, Dense, Experts, Layer, Routing
+from trtllm_kit.spec.model import Attention, Dense, ExpertLayout, Experts, Layer, Routing
 
 _MOST_LAYERS = 10_000
+_EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 def layer_count(keys: Keys) -> int:
@@ -67,13 +67,11 @@ def read_dense(keys: Keys, key: str = "intermediate_size", *, bias: bool = False
     return Dense(intermediate=keys.integer(key), bias=bias)
 
 
-def read_experts(
-    keys: Keys, key: str, layout: Literal["mixtral", "qwen", "llama4"], *, normalise: bool, shared: bool = False
-) -> Experts:
+def read_experts(keys: Keys, key: str, layout: ExpertLayout, *, normalise: bool, shared: bool = False) -> Experts:
     """Read a mixture of experts as wide as ``key`` says; ``shared`` adds the expert every token visits, as wide."""
-    experts = keys.integer(keys.spelling("num_local_experts", "num_experts"))
+    experts = keys.integer(keys.spelling(*_EXPERT_COUNTS))
     chosen = keys.integer("num_experts_per_tok")
-    if chosen > experts and keys.sound("num_experts_per_tok", "num_local_experts", "num_experts"):
+    if chosen > experts and keys.sound("num_experts_per_tok", *_EXPERT_COUNTS):
         keys.note("num_experts_per_tok", f"{experts} or less, the number of experts")
     width = keys.integer(key)
     return Experts(

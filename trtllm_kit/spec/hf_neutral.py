@@ -19,6 +19,8 @@ MODEL_NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "clip_qkv": (),
     "embedding_multiplier": (1,),
     "final_logit_softcapping": (),
+    "full_attn_mod": (1,),
+    "interpolate_factor": (1,),
     "logit_scale": (1,),
     "logits_scaling": (1,),
     "lm_head_bias": (False,),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from trtllm_kit.errors import (
+    KitError,
     ModelConfigError,
     ModelNotFound,
     ProfileError,
@@ -26,19 +27,23 @@ from trtllm_kit.errors import (
 )
 from trtllm_kit.files import NOTHING, UnfitFile, is_handed_over, read_file, read_text, what_is
 from trtllm_kit.resources import deploy_profiles, package_file
+from trtllm_kit.spec.draft import DraftFacts, draft_facts
 from trtllm_kit.spec.hardware import Figure, Hardware
 from trtllm_kit.spec.hf_config import read_model_spec
 from trtllm_kit.spec.inherit import BASE, is_file_name, origins, read_with_bases
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import DeployProfile
 from trtllm_kit.spec.schema_words import SchemaWords
-from trtllm_kit.spec.yaml_errors import did_you_mean, schema_problems, unknown_word
+from trtllm_kit.spec.yaml_errors import did_you_mean, refused_value, schema_problems, unknown_word
 from trtllm_kit.spec.yaml_tree import Problem, read_document
 from trtllm_kit.strict_json import parse_json
+from trtllm_kit.upstream.releases import unknown_release
 
 _CONFIG = "config.json"
 _MODELOPT = "hf_quant_config.json"
+_TOKENIZER = "tokenizer.json"
 _LFS_POINTER = b"version https://git-lfs"
+_MOST_TOKENIZER_BYTES = 128 << 20
 _MOST_CONFIG_VALUES = 200_000
 """Keys and values of a ``config.json``; those that list every module of a large model have some 50,000."""
 
@@ -126,6 +131,10 @@ class LoadedProfile:
     """From dotted key to ``file:line``; keys the documents leave to their defaults are absent."""
     calibration_sha256: str | None = None
     """SHA-256 of the text that ``calibration.text`` names; None when it names none, or none that can be read."""
+    draft: DraftFacts | str | None = None
+    """What ``speculation.draft_checkpoint`` names, or why it cannot be read; None when it is not here."""
+    target_tokenizer_sha256: str | None = None
+    """SHA-256 of the served model's ``tokenizer.json``, where whoever plans has its folder."""
 
     def source(self, key: str) -> Literal["profile", "default"]:
         """Say whether the documents set a dotted key or its default holds."""
@@ -144,9 +153,11 @@ def load_profile(name_or_path: str) -> LoadedProfile:
     except OSError as error:  # of a base whose name no file system takes
         raise storage_error(error, "reading a profile") from error
     problems = list(document.problems)
-    hardware = document.data.get("hardware")
+    hardware, version = document.data.get("hardware"), document.data.get("trtllm_version")
     if isinstance(hardware, str) and hardware not in hardware_names():
         problems.append(unknown_word(("hardware",), hardware_names(), document))
+    if isinstance(version, str) and (why := unknown_release(version)):
+        problems.append(refused_value(("trtllm_version",), why, document))
     try:
         profile = DeployProfile.model_validate(document.data, strict=True)
     except ValidationError as error:
@@ -154,7 +165,39 @@ def load_profile(name_or_path: str) -> LoadedProfile:
         raise _profile_error(label, problems) from None
     if problems:
         raise _profile_error(label, problems)
-    return LoadedProfile(profile, origins(document), _text_sha256(profile.calibration.text))
+    return LoadedProfile(
+        profile, origins(document), _text_sha256(profile.calibration.text), draft=_draft_of(profile)
+    )
+
+
+def _draft_of(profile: DeployProfile) -> DraftFacts | str | None:
+    """Read the draft model; one that lies where only the server sees it, or on the hub, is no error."""
+    named = profile.speculation and profile.speculation.draft_checkpoint
+    folder = Path(named) if named else None
+    try:
+        if folder is None or not folder.is_dir():
+            return None
+        config = parse_config(read_config(folder), folder / _CONFIG)
+    except KitError as error:
+        return error.what
+    except (OSError, ValueError):  # a name that no file system takes
+        return None
+    return draft_facts(config, tokenizer_sha256(folder))
+
+
+def beside_target(loaded: LoadedProfile, folder: Path) -> LoadedProfile:
+    """Return the profile with the tokenizer of the served model's folder, where there is a draft to compare it with."""
+    if not isinstance(loaded.draft, DraftFacts) or loaded.draft.tokenizer_sha256 is None:
+        return loaded
+    return replace(loaded, target_tokenizer_sha256=tokenizer_sha256(folder))
+
+
+def tokenizer_sha256(folder: Path) -> str | None:
+    """Return the SHA-256 of a folder's ``tokenizer.json``; None without one that can be read."""
+    try:
+        return hashlib.sha256(read_file(folder / _TOKENIZER, _MOST_TOKENIZER_BYTES)).hexdigest()
+    except (OSError, UnfitFile):
+        return None
 
 
 def _text_sha256(path: str | None) -> str | None:

@@ -38,7 +38,7 @@ class Rope(_Frozen):
     long_factors: tuple[float, ...] = ()
     """The same for longer sequences."""
     interleaved: bool = False
-    """Pairs are neighbours (0, 1), (2, 3) and not the two halves of a head (DeepSeek)."""
+    """Pairs are neighbours (0, 1), (2, 3) and not the two halves of a head (Llama 4, DeepSeek)."""
 
 
 class QueryTemperature(_Frozen):
@@ -69,6 +69,7 @@ class Attention(_Frozen):
     kind: Literal["full", "sliding", "chunked"]
     heads: int
     kv_heads: int
+    """Heads the KV cache holds; with ``latent`` one, whose vector serves all query heads."""
     head_dim: int
     """Width of a query or key head; with ``latent`` both its parts together."""
     window: int | None = None
@@ -124,6 +125,9 @@ class Routing(_Frozen):
     """Factor on the weights."""
 
 
+ExpertLayout = Literal["mixtral", "qwen", "llama4", "deepseek", "gpt_oss"]
+
+
 class Experts(_Frozen):
     """A mixture-of-experts block."""
 
@@ -134,11 +138,16 @@ class Experts(_Frozen):
     intermediate: int
     shared_intermediate: int = 0
     """Width of the expert every token visits; 0 when there is none."""
-    layout: Literal["mixtral", "qwen", "llama4", "deepseek", "gpt_oss"]
+    layout: ExpertLayout
     """How the checkpoint names and fuses its expert tensors."""
     routing: Routing = Routing()
     bias: bool = False
     """The experts' projections have biases (gpt-oss)."""
+
+    @property
+    def fused(self) -> bool:
+        """Whether the checkpoint has the projections of all experts in one tensor."""
+        return self.layout in ("llama4", "gpt_oss")
 
 
 class Layer(_Frozen):

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, Field
 
+from trtllm_kit.spec.profile_sections import Auto, Engine, Positive, Speculation
+from trtllm_kit.spec.profile_sections import Strict as _Strict
 from trtllm_kit.spec.system_text import Environment, Host, PathText
 from trtllm_kit.units import parse_bytes, parse_seconds
 
@@ -25,22 +27,22 @@ Bytes = Annotated[
 ]
 """A size such as ``24 GiB``; bytes inside."""
 Port = Annotated[int, Field(ge=1, le=65535)]
-Positive = Annotated[int, Field(ge=1)]
-Auto = Literal["auto"]
-WeightFormat = Literal["bf16", "fp8"]
-KvFormat = Literal["bf16", "fp8"]
+WeightFormat = Literal["bf16", "fp8", "nvfp4"]
+KvFormat = Literal["bf16", "fp8", "nvfp4"]
 Runtime = Literal["tensorrt_llm", "reference", "simulated"]
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Quantization(_Strict):
     """Number formats of the checkpoint."""
 
-    weights: WeightFormat = Field("bf16", description="Format of the linear layers' weights; bf16 passes them through.")
-    kv_cache: KvFormat = Field("bf16", description="Format of the KV cache; fp8 halves its bytes.")
+    weights: WeightFormat = Field(
+        "bf16",
+        description="Format of the linear layers' weights; bf16 passes them through. nvfp4 is planned with, and its "
+        "checkpoint comes from elsewhere: convert does not make it.",
+    )
+    kv_cache: KvFormat = Field(
+        "bf16", description="Format of the KV cache; fp8 halves its bytes, nvfp4 leaves 9/32 of them."
+    )
     exclude: tuple[str, ...] = Field(
         ("lm_head",), description="Module name patterns that stay in 16 bit; * matches anything."
     )
@@ -60,6 +62,11 @@ class Parallelism(_Strict):
     tensor: Positive | Auto = Field("auto", description="Ranks that split every matrix.")
     pipeline: Positive = Field(1, description="Stages that split the layers.")
     expert: Positive = Field(1, description="Ranks that share out the experts; must divide tensor.")
+    replicas: Positive = Field(
+        1,
+        description="Copies of the whole server, each on GPUs of its own. Raising it costs GPUs; load.min_concurrency "
+        "is what each copy must hold, and one deploy writes the repository of one copy.",
+    )
 
 
 class Limits(_Strict):
@@ -68,7 +75,11 @@ class Limits(_Strict):
     max_batch_size: Positive = Field(32, description="Requests in one step. Raising it costs KV cache and logits.")
     max_num_tokens: Positive = Field(8192, description="Tokens in one step. Raising it costs activation memory.")
     max_seq_len: Positive = Field(4096, description="Prompt plus answer, tokens. Raising it costs KV cache a sequence.")
-    max_beam_width: Positive = Field(1, description="Beams of a request.")
+    max_beam_width: Positive = Field(
+        1,
+        description="Beams of a request; every request must ask for exactly as many. Raising it costs KV cache and "
+        "logits for each beam.",
+    )
 
 
 class KvCache(_Strict):
@@ -79,6 +90,24 @@ class KvCache(_Strict):
     )
     tokens_per_block: Positive = Field(32, description="Tokens in one block; a power of two.")
     enable_block_reuse: bool = Field(True, description="Keep blocks of equal prefixes.")
+    enable_partial_reuse: bool = Field(
+        True, description="Reuse a block of which only the beginning is equal. It costs a copy of the block."
+    )
+    max_attention_window: Auto | Annotated[tuple[Positive, ...], Field(min_length=1)] = Field(
+        "auto",
+        description="Tokens each layer keeps in the KV cache: a list that is repeated over the layers; auto "
+        "takes the model's own windows. Raising it costs KV cache; below a full layer's context it costs quality.",
+    )
+    host_cache_bytes: Bytes | None = Field(
+        None, description="Host memory of each rank that evicted blocks move to. Raising it costs pinned host memory."
+    )
+    secondary_offload_min_priority: int | None = Field(
+        None,
+        ge=0,
+        le=100,
+        description="Retention priority from which an evicted block moves to the host (upstream's 35 is every block's "
+        "own). Raising it costs reuse: fewer blocks are kept.",
+    )
 
 
 class Scheduler(_Strict):
@@ -95,7 +124,9 @@ class Load(_Strict):
 
     input_tokens: Positive = Field(1024, description="Prompt length to size for, tokens.")
     output_tokens: Positive = Field(1024, description="Answer length to size for, tokens.")
-    min_concurrency: Positive = Field(1, description="Sequences of that length that must fit the KV cache at once.")
+    min_concurrency: Positive = Field(
+        1, description="Sequences of that length that must fit the KV cache at once, in each replica."
+    )
 
 
 class Serve(_Strict):
@@ -143,6 +174,8 @@ class DeployProfile(_Strict):
     limits: Limits = Limits()
     kv_cache: KvCache = KvCache()
     scheduler: Scheduler = Scheduler()
+    engine: Engine = Engine()
+    speculation: Speculation | None = Field(None, description="Speculative decoding; absent means none.")
     load: Load = Load()
     serve: Serve = Serve()
     alerts: dict[str, AlertOverride] = Field({}, description="Changes to the shipped alerts, by name.")

@@ -25,6 +25,7 @@ def schema_problems(error: ValidationError, document: Document, words: SchemaWor
         if path in problems or (missing and not document.complete):
             continue
         if one["type"] == REFUSED:
+            path = _refused_part(one["loc"], path, document.data)
             problems[path] = Problem(_place(document, path), one["msg"], dotted(path))
         else:
             problems[path] = describe.get(one["type"], _wrong_value)(path, document, words)
@@ -36,6 +37,11 @@ def unknown_word(path: DataPath, choices: Sequence[str], document: Document) -> 
     found = str(_value_at(document.data, path))
     text = f"found {found}; allowed one of {', '.join(choices)}{did_you_mean(found, choices)}"
     return Problem(_place(document, path), text, dotted(path))
+
+
+def refused_value(path: DataPath, why: str, document: Document) -> Problem:
+    """Say why the text at a path is refused."""
+    return Problem(_place(document, path), f"found {_value_at(document.data, path)}; {why}", dotted(path))
 
 
 def did_you_mean(found: str, choices: Iterable[str]) -> str:
@@ -97,6 +103,12 @@ def _known_part(location: DataPath, data: Any) -> DataPath:
             break
         path, data = (*path, part), data[part]
     return path
+
+
+def _refused_part(location: DataPath, known: DataPath, data: Any) -> DataPath:
+    """Return the path of a refusal: of a key that is not in its mapping, that of the key."""
+    absent = len(location) == len(known) + 1 and isinstance(_value_at(data, known), dict)
+    return location if absent else known
 
 
 def _value_at(data: Any, path: DataPath) -> Any:

@@ -1,0 +1,48 @@
+"""Latent attention against plain attention over the expanded keys and values, and what its cache holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.tiny_model import write_tiny_model
+from trtllm_kit.checkpoint.load import load_reference
+
+TOKENS = np.random.default_rng(2).integers(0, 272, size=20)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a random DeepSeek-V3."""
+    return write_tiny_model(tmp_path_factory.mktemp("deepseek"), "deepseek_v3", seed=4)
+
+
+def test_the_cache_holds_the_latent_vector_and_one_key(folder: Path) -> None:
+    """32 + 8 numbers a token and layer, for four heads, and no values."""
+    model = load_reference(folder)
+    cache = model.new_cache()
+    model.forward(TOKENS, cache)
+    keys, values = cache.layers[0].append(np.zeros((1, 1, 40), np.float32), np.zeros((1, 1, 0), np.float32))
+    assert ((1, 21, 40), (1, 21, 0)) == (keys.shape, values.shape)
+
+
+def test_one_token_at_a_time_gives_the_logits_of_the_whole_prompt(folder: Path) -> None:
+    """Expanding the cached vectors again is expanding them once."""
+    model = load_reference(folder)
+    whole = model.forward(TOKENS, model.new_cache())
+    cache = model.new_cache()
+    single = np.concatenate([model.forward(TOKENS[at : at + 1], cache) for at in range(len(TOKENS))])
+    np.testing.assert_allclose(whole, single, rtol=1e-4, atol=1e-4)
+
+
+def test_the_latent_vector_is_cached_behind_its_norm(folder: Path) -> None:
+    """Without the norm's weights its root mean square is one."""
+    model = load_reference(folder)
+    cache = model.new_cache()
+    model.forward(TOKENS, cache)
+    keys, _ = cache.layers[0].append(np.zeros((0, 1, 40), np.float32), np.zeros((0, 1, 0), np.float32))
+    block = model._layers[0].attention
+    latent = keys[0, :, :32] / block.latent_norm
+    np.testing.assert_allclose(np.ones(20), np.sqrt(np.mean(np.square(latent), axis=-1)), rtol=1e-3)

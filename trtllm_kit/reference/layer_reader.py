@@ -1,0 +1,47 @@
+"""Reads the modules of one layer from a checkpoint's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Protocol
+
+from trtllm_kit.dtypes import F32
+from trtllm_kit.reference.linear import Linear
+
+
+class Weights(Protocol):
+    """Where the tensors of a model come from; ``checkpoint.load`` reads them from a folder."""
+
+    def tensor(self, name: str) -> F32:
+        """Return a tensor as float32, multiplied by its scale when it is quantised."""
+
+    def scale(self, name: str) -> float | None:
+        """Return a scalar such as ``….input_scale``, or None when the checkpoint holds none of that name."""
+
+
+@dataclass(frozen=True)
+class LayerReader:
+    """Reads by name; ``names`` are the tensors the model spec gives the layer."""
+
+    weights: Weights
+    names: frozenset[str]
+
+    def linear(self, module: str) -> Linear:
+        """Return the linear layer of that name, with its bias and its input scale when they are there."""
+        return Linear(
+            name=module,
+            weight=self.weights.tensor(f"{module}.weight"),
+            bias=self.optional(f"{module}.bias"),
+            input_scale=self.weights.scale(f"{module}.input_scale"),
+        )
+
+    def optional(self, name: str) -> F32 | None:
+        """Return a tensor, or None when the layer has none of that name."""
+        return self.weights.tensor(name) if name in self.names else None
+
+    def parts(self, module: str, rows: Sequence[int]) -> list[Linear]:
+        """Cut a fused linear into the ones it is made of, which have so many rows each and keep its name."""
+        whole = self.linear(module)
+        return [whole.rows(end - count, end) for count, end in zip(rows, accumulate(rows), strict=True)]
