@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
+from tests.plan.test_engine_checks import SPEAKS as ENGINE_SPEAKS
 from tests.support.specs import (
+    deepseek_v3,
+    gpt_oss_120b,
     hardware,
     llama,
     llama_8b,
     llama_70b,
     llama_405b,
     maverick,
+    phi4_mini,
     profile,
     qwen3_moe,
     rehearsal,
@@ -64,6 +68,7 @@ def with_facts(model: ModelSpec, **facts: Any) -> ModelSpec:
 
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+NVFP4_CACHE = {"quantization.weights": "fp8", "quantization.kv_cache": "nvfp4"}
 SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]] = [
     ("PF1", ERROR, smollm2(), hardware(8), {"parallelism.tensor": 2},
      "9 heads / 2 tensor ranks", "parallelism.tensor: 1 (legal here: 1, 3)"),
@@ -99,8 +104,13 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "quantization.kv_cache: bf16, or read the quality report in the manifest of convert"),
     ("PF11", ERROR, smollm2(), hardware(), {"limits.max_seq_len": 16384},
      "max_seq_len 16,384, the model's positions 8,192", "limits.max_seq_len: 8192"),
+    ("PF40", WARNING, phi4_mini(), hardware(), {"limits.max_seq_len": 8192},
+     "max_seq_len 8,192, trained length 4,096, the model's positions 131,072",
+     "limits.max_seq_len: 4096"),
+    ("PF40", WARNING, phi4_mini(), hardware(), {"limits.max_seq_len": 8192, "trtllm_version": "1.1.0"},
+     "max_seq_len 8,192, trained length 4,096", "limits.max_seq_len: 4096"),
     ("PF12", ERROR, with_facts(llama_8b(), quantized_as="awq"), hardware(), {},
-     "quant_method is awq", "give the folder of the model's 16-bit original"),
+     "quant_method is awq", "give the folder of the model's BF16 original"),
     ("PF11", ERROR, smollm2(), hardware(), {"limits.max_seq_len": 16384, "load.input_tokens": 9000},
      "max_seq_len 16,384", "limits.max_seq_len: 8192, load.input_tokens: 7168"),
     ("PF11", ERROR, stretched("yarn", 4.0), hardware(8, 141), {"limits.max_seq_len": 131_073},
@@ -133,6 +143,16 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "4 ranks, 2 GPUs", "parallelism.tensor: 2 (legal here: 1, 2)"),
     ("PF20", WARNING, llama_70b(), hardware(8, nodes=2), {"parallelism.tensor": 16},
      "16 tensor ranks, 8 GPUs", "parallelism.tensor: 8 with parallelism.pipeline: 2"),
+    ("PF20", ERROR, llama_70b(), hardware(8), {"parallelism.tensor": 4, "parallelism.replicas": 3},
+     "4 tensor x 1 pipeline x 3 replicas = 12 ranks, 8 GPUs", "parallelism.replicas: 2"),
+    ("PF20", WARNING, llama_70b(), hardware(6, nodes=2), {"parallelism.tensor": 4, "parallelism.replicas": 3},
+     "3 groups of 4 tensor ranks, room for 2 within nodes or NVLink domains of 6 GPUs",
+     "parallelism.tensor: 2 (legal here: 1, 2)"),
+    ("PF20", WARNING, llama_8b(), load_hardware("l40sx8"), {"parallelism.tensor": 2},
+     "2 tensor ranks, each GPU sends 0.5 GB for 1,024 tokens, 17 ms at best over PCIe 4 x16 at 32 GB/s",
+     "parallelism.tensor: 1 with parallelism.pipeline: 2 (only the ends of stages talk); or keep them, on GPUs that "
+     "`nvidia-smi topo -m` shows as PIX or PXB; a first all-reduce that hangs is the IOMMU or ACS, and ends with "
+     "NCCL_P2P_DISABLE=1"),
     ("PF22", ERROR, llama_8b(), hardware(), {"load.input_tokens": 4000, "load.output_tokens": 1000},
      "4,000 input + 1,000 output = 5,000, max_seq_len 4,096", "limits.max_seq_len: 5000"),
     ("PF22", ERROR, smollm2(), hardware(), {"load.input_tokens": 50_000},
@@ -196,6 +216,39 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "exclude *; 0 modules in fp8", "quantization.weights: bf16, or fewer patterns in quantization.exclude"),
     ("PF33", WARNING, llama_8b(), hardware(), {"quantization.weights": "fp8", "calibration.text": "none.txt"},
      "calibration.text is none.txt", "put the text there, or leave calibration.text out for the bundled one"),
+    ("PF7", ERROR, llama_8b(), hardware(), {"quantization.weights": "nvfp4"},
+     "compute capability 90; nvfp4 runs on 100, 103, 120", "quantization.weights: fp8"),
+    ("PF8", ERROR, llama_8b(), hardware(capability=120), NVFP4_CACHE,
+     "compute capability 120; nvfp4 runs on 100, 103", "quantization.kv_cache: fp8"),
+    ("PF8", WARNING, llama_8b(), hardware(capability=100), NVFP4_CACHE | {"trtllm_version": "1.1.0"},
+     "compute capability 100; nvfp4 runs on no GPU", "quantization.kv_cache: fp8"),
+    ("PF8", WARNING, llama_8b(), hardware(capability=100), NVFP4_CACHE | {"quantization.weights": "nvfp4"},
+     "weights nvfp4, kv_cache nvfp4", "quantization.kv_cache: fp8"),
+    ("PF8", WARNING, llama_8b(), hardware(capability=100), NVFP4_CACHE,
+     "TRTLLM_LOAD_KV_SCALES is not set, wanted 1", 'environment: {TRTLLM_LOAD_KV_SCALES: "1"}'),
+    ("PF34", WARNING, llama_8b(), hardware(capability=100), {"quantization.weights": "nvfp4"},
+     "weights nvfp4; convert writes bf16 and fp8",
+     "serve a checkpoint that NVIDIA ModelOpt made or somebody published, or quantization.weights: fp8"),
+    ("PF34", WARNING, llama_8b(), hardware(capability=100), NVFP4_CACHE,
+     "kv_cache nvfp4; convert writes bf16 and fp8",
+     "serve a checkpoint that NVIDIA ModelOpt made or somebody published, or quantization.kv_cache: fp8"),
+    ("PF35", WARNING, llama(2, 1024, 8, 8, 1096), hardware(capability=100), {"quantization.weights": "nvfp4"},
+     "1,096 input features / 1 ranks is not a multiple of 16", 'add "*down_proj" to quantization.exclude'),
+    ("PF35", WARNING, llama(2, 1024, 16, 16, 1088), hardware(8, capability=100),
+     {"quantization.weights": "nvfp4", "parallelism.tensor": 8},
+     "1,088 input features / 8 ranks is not a multiple of 16",
+     'parallelism.tensor: 4, or add "*down_proj" to quantization.exclude'),
+    ("PF35", WARNING, qwen3_moe(2), hardware(64, capability=100),
+     {"quantization.weights": "nvfp4", "parallelism.tensor": 64},
+     "1,536 input features / 64 ranks is not a multiple of 16",
+     'parallelism.tensor: 32, or add "*down_proj" to quantization.exclude'),
+    ("PF45", WARNING, gpt_oss_120b(2), hardware(), {"quantization.weights": "fp8"}, "GptOssForCausalLM: mxfp4",
+     "quantization.weights: bf16, or try it on one request before you rely on it"),
+    ("PF45", WARNING, deepseek_v3(4), hardware(8), {"quantization.weights": "fp8", "trtllm_version": "main"},
+     "DeepseekV3ForCausalLM: fp8_block, nvfp4 (read in 1.2.1)",
+     "quantization.weights: bf16, or try it on one request before you rely on it"),
+    ("PF2", INFO, deepseek_v3(4), hardware(8), {"parallelism.tensor": 8},
+     "1 KV heads, 8 tensor ranks, 1 a rank", "parallelism.tensor: 1 (holds what is asked too, and leaves 7 GPUs idle)"),
 ]  # fmt: skip
 
 
@@ -270,6 +323,25 @@ def test_a_sound_profile_has_no_finding(model: ModelSpec, machine: Hardware, cha
     assert () == findings(model, machine, changes)
 
 
+def test_nvfp4_on_a_blackwell_gpu_is_only_told_who_makes_it() -> None:
+    """A plan with NVFP4 weights stands; convert's refusal is the one thing it warns of."""
+    found = findings(llama_8b(), hardware(2, capability=100), {"quantization.weights": "nvfp4"})
+    assert [("PF34", Severity.WARNING)] == [(finding.rule, finding.severity) for finding in found]
+
+
+def test_expert_ranks_keep_the_blocks_of_an_expert_whole() -> None:
+    """64 tensor ranks cut an expert of 1,536 into 24, no multiple of 16; as 64 expert ranks they leave it whole."""
+    changes = {"quantization.weights": "nvfp4", "parallelism.tensor": 64, "parallelism.expert": 64}
+    found = findings(qwen3_moe(2), hardware(64, capability=100), changes)
+    assert "PF35" not in {finding.rule for finding in found}
+
+
+def test_pipeline_stages_on_pcie_are_not_spoken_of() -> None:
+    """Stages exchange the hidden state once, so PCIe carries them."""
+    found = findings(llama_8b(), load_hardware("l40sx8"), {"parallelism.pipeline": 2})
+    assert "PF20" not in {finding.rule for finding in found}
+
+
 def test_errors_come_first() -> None:
     """What stops a verb is shown before what only warns."""
     changes = {"parallelism.tensor": 16, "load.min_concurrency": 64, "limits.max_beam_width": 32}
@@ -278,10 +350,10 @@ def test_errors_come_first() -> None:
 
 
 def test_every_rule_has_a_case_above_and_an_id_of_its_own() -> None:
-    """A rule without a case that makes it speak is not tested."""
+    """A rule without a case that makes it speak is not tested; PF25 has its own in test_speculation_checks."""
     ids = [rule.id for rule in RULES]
     assert len(ids) == len(set(ids))
-    assert set(ids) == {row[0] for row in SPEAKS}
+    assert set(ids) == {row[0] for row in (*SPEAKS, *ENGINE_SPEAKS)} | {"PF25"}
 
 
 def test_the_page_has_a_heading_for_every_rule() -> None:

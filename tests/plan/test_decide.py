@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,14 @@ from trtllm_kit.build.llm_api import llm_api_document
 from trtllm_kit.checkpoint.plan_file import plan_text
 from trtllm_kit.errors import KitError, PlanRefused, UsageError
 from trtllm_kit.plan.decide import make_plan, require_ok
-from trtllm_kit.plan.plan import Plan, conversion_digest, conversion_sections, profile_key
+from trtllm_kit.plan.plan import Plan, profile_key
 from trtllm_kit.spec.hf_config import read_model_spec
 from trtllm_kit.spec.load import load_hardware
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import DeployProfile
 from trtllm_kit.upstream.llm_api import unknown_llm_api_keys
 
+REPLICAS = {"parallelism.replicas": 2}
 LONG = {"limits.max_seq_len": 131072, "load.input_tokens": 122_880, "load.output_tokens": 4096}
 
 
@@ -110,6 +110,29 @@ def test_auto_takes_all_it_may_when_nothing_fits() -> None:
     assert ["PF18"] == [finding.rule for finding in made.findings]
 
 
+def test_replicas_share_the_gpus_and_each_holds_what_is_asked() -> None:
+    """Two copies of 70B on eight GPUs have four each; memory and sequences are those of one copy."""
+    changes = {"parallelism.tensor": 4, "load.min_concurrency": 8}
+    one, two = (make_plan(llama_70b(), profile({**changes, **more}), hardware(8)) for more in ({}, REPLICAS))
+    assert ("default", 1, "profile", 2) == (
+        one.parallelism.replicas.source,
+        one.parallelism.replicas.value,
+        two.parallelism.replicas.source,
+        two.parallelism.replicas.value,
+    )
+    assert (one.memory, one.communication, 4) == (two.memory, two.communication, two.parallelism.world_size)
+
+
+def test_auto_leaves_room_for_every_replica() -> None:
+    """Two copies of 70B in BF16 with many sequences get no more than four of eight GPUs each."""
+    changes = {"load.min_concurrency": 64, "limits.max_batch_size": 64}
+    alone, pair = (
+        make_plan(llama_70b(), profile({**changes, **more}), hardware(8)).parallelism.tensor.value
+        for more in ({"load.input_tokens": 3000}, REPLICAS)
+    )
+    assert (4, 4) == (alone, pair)
+
+
 def test_a_plan_that_cannot_run_is_refused_with_its_first_error_and_the_count_of_others() -> None:
     """Three lines: the rule, the numbers, the setting that works."""
     made = plan_of({"serve.grpc_port": 8000, "load.min_concurrency": 64, "limits.max_seq_len": 200_000})
@@ -143,50 +166,10 @@ def test_equal_plans_have_one_text_whatever_the_order_of_their_mappings() -> Non
     assert one == Plan.model_validate_json(plan_text(one))
 
 
-def with_text(sha256: str | None, path: str = "mine.txt") -> Plan:
-    """Plan an FP8 8B whose calibration text has that hash."""
-    loaded = profile({"quantization.weights": "fp8", "calibration.text": path})
-    return make_plan(llama_8b(), replace(loaded, calibration_sha256=sha256), hardware())
-
-
-def test_a_calibration_text_counts_by_its_content_and_not_by_its_place() -> None:
-    """A text that was moved is no drift; one that was edited, or cannot be read any more, is."""
-    made = with_text("a" * 64)
-    assert conversion_digest(made) == conversion_digest(with_text("a" * 64, "elsewhere/mine.txt"))
-    assert conversion_digest(made) != conversion_digest(with_text("b" * 64))
-    assert conversion_digest(made) != conversion_digest(with_text(None))
-    assert "sha256 aaaaaaaaaaaaaaaa" == conversion_sections(made)["calibration"]["text"]
-    assert "elsewhere/mine.txt" == with_text("a" * 64, "elsewhere/mine.txt").calibration.text
-
-
 def test_the_same_question_gives_the_same_digest() -> None:
     """Nothing of the clock or the machine is in a plan."""
     assert plan_of().digest == plan_of().digest
     assert plan_of().digest != plan_of({"limits.max_batch_size": 16}).digest
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"limits.max_batch_size": 8},
-        {"quantization.weights": "bf16"},
-        {"calibration.samples": 99},
-        {"trtllm_version": "1.1.0"},
-    ],
-)
-def test_a_checkpoint_does_not_depend_on_limits_releases_or_who_asked(changes: dict[str, Any]) -> None:
-    """A 16-bit checkpoint is the same for all of them; calibration is not even run."""
-    assert conversion_digest(plan_of()) == conversion_digest(plan_of(changes))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"quantization.kv_cache": "fp8"}, {"calibration.samples": 99}, {"quantization.exclude": ("*.o_proj",)}],
-)
-def test_a_quantised_checkpoint_depends_on_formats_and_calibration(changes: dict[str, Any]) -> None:
-    """What changes the bytes changes the digest."""
-    fp8 = {"quantization.weights": "fp8"}
-    assert conversion_digest(plan_of(fp8)) != conversion_digest(plan_of(fp8 | changes))
 
 
 def test_the_plan_of_405b_over_32_gpus_has_the_published_figures() -> None:
@@ -256,4 +239,6 @@ _SECTIONS = {
     "limits": "Limits",
     "kv_cache": "KvCache",
     "scheduler": "Scheduler",
+    "engine": "Engine",
+    "speculation": "Speculation",
 }

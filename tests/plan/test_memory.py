@@ -11,7 +11,18 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.specs import GIB, hardware, llama, llama_8b, maverick, qwen3_moe, rehearsal, smollm2
+from tests.support.specs import (
+    GIB,
+    deepseek_v3,
+    gpt_oss_120b,
+    hardware,
+    llama,
+    llama_8b,
+    maverick,
+    qwen3_moe,
+    rehearsal,
+    smollm2,
+)
 from trtllm_kit.plan.memory import (
     REFERENCE_PIECE,
     Sizing,
@@ -26,6 +37,7 @@ from trtllm_kit.plan.weights import Formats
 from trtllm_kit.reference import model as reference_model
 from trtllm_kit.spec.model import Attention, Dense, Layer, ModelSpec
 from trtllm_kit.spec.profile import KvCache, Limits, Load
+from trtllm_kit.spec.tensors import parameters
 
 
 def sizing(model: ModelSpec, **changes: Any) -> Sizing:
@@ -82,6 +94,40 @@ def test_experts_add_a_routing_workspace() -> None:
     alone, shared = (memory_plan(sizing(qwen3_moe(2), split=Split(8, 1, expert))) for expert in (1, 8))
     assert 8192 * 4096 * 128 * 8 // 128 * 4 == terms(alone)["expert routing"]
     assert 8 * terms(shared)["expert routing"] == terms(alone)["expert routing"]
+
+
+@pytest.mark.parametrize("tensor", [1, 2, 8])
+def test_a_latent_token_is_as_large_on_every_rank(tensor: int) -> None:
+    """61 layers x (512 + 64) elements x 2 B, whatever the tensor ranks: 70,272 bytes."""
+    plan = memory_plan(sizing(deepseek_v3(), split=Split(tensor)))
+    assert 61 * 576 * 2 == plan.kv_bytes_per_token == 70_272
+
+
+def test_half_of_the_layers_of_gpt_oss_keep_their_window_alone() -> None:
+    """Of 1,024 tokens 18 layers hold 128, 18 all; 8 KV heads of 64, keys and values, in 2 B."""
+    model = gpt_oss_120b()
+    assert 18 * (128 + 1024) * 2 * 8 * 64 * 2 == kv_bytes_per_sequence(model.layers, sizing(model), 1024)
+
+
+def test_256_experts_of_which_eight_are_chosen_need_their_routing_workspace() -> None:
+    """Tokens x hidden x 256 x 8 / 128 x 4 B over the expert ranks, and the coefficients of experts."""
+    plan = memory_plan(sizing(deepseek_v3(4), split=Split(8, 1, 8)))
+    assert 8192 * 7168 * 256 * 8 // 8 // 128 * 4 == terms(plan)["expert routing"]
+    assert 2 * 8192 * 7168 * 10 == terms(plan)["activations"]
+
+
+def test_the_reference_runtime_expands_latent_vectors_of_a_whole_sequence() -> None:
+    """Keys of 192 and values of 128 elements for each of 128 heads, in float32, of one layer at a time."""
+    alone = sizing(deepseek_v3(4), runtime="reference", hardware=rehearsal())
+    found = terms(memory_plan(alone))
+    assert 4 * 128 * (192 + 128) * alone.limits.max_seq_len == found["expanded keys and values"]
+    assert "expanded keys and values" not in terms(memory_plan(replace(alone, model=smollm2())))
+
+
+def test_parameters_of_an_even_split_are_the_models_own() -> None:
+    """What a runtime holds twice is no parameter."""
+    plan = memory_plan(sizing(deepseek_v3(4), split=Split(8)))
+    assert round(parameters(deepseek_v3(4)) / 8) == plan.parameters_even_split < plan.parameters_held
 
 
 def test_an_fp8_cache_halves_a_token() -> None:
@@ -181,6 +227,24 @@ def test_the_reference_runtime_keeps_everything_as_float32() -> None:
     assert {"weights", "activations", "logits"} == set(terms(plan))
     assert 4 * 134_515_008 == terms(plan)["weights"]
     assert kv_bytes_per_token(smollm2().layers, 1, 4) == plan.kv_bytes_per_token == 2 * 30 * 3 * 64 * 4
+
+
+def test_an_nvfp4_cache_takes_nine_sixteenths_of_an_fp8_one() -> None:
+    """Half a byte an element, and a scale of one byte for sixteen: 36,864 bytes a token of 8B for 65,536."""
+    fp8, nvfp4 = (memory_plan(sizing(llama_8b(), formats=Formats("fp8", kept))) for kept in ("fp8", "nvfp4"))
+    assert (65_536, 36_864) == (fp8.kv_bytes_per_token, nvfp4.kv_bytes_per_token)
+    assert 16 * nvfp4.kv_bytes_per_sequence == 9 * fp8.kv_bytes_per_sequence
+
+
+def test_nvfp4_weights_are_a_term_of_their_own_with_their_scales() -> None:
+    """The table shows the half bytes and, among the scales, those of the blocks."""
+    plan = memory_plan(sizing(llama_8b(), formats=Formats("nvfp4", "fp8")))
+    linear = 6_979_321_856
+    assert linear // 2 == terms(plan)["weights in nvfp4"]
+    assert linear // 16 + 4 * (2 * 7 + 2) * 32 == terms(plan)["scales"]
+    assert "weights in fp8" not in terms(plan)
+    how = {term.name: term.how for term in plan.terms}["scales"]
+    assert "512 scales x 4 B + 436,207,616 of blocks x 1 B" == how
 
 
 def test_the_simulated_runtime_loads_nothing_on_a_cpu() -> None:

@@ -69,6 +69,28 @@ def test_a_node_without_nvlink_is_still_one_node() -> None:
     assert [False] == [obstacle.hard for obstacle in obstacles(llama_70b(), Split(16), machine)]
 
 
+@given(tensor=st.sampled_from([1, 2, 4, 8]), pipeline=st.integers(1, 4), replicas=st.integers(1, 16))
+def test_every_replica_has_gpus_of_its_own(tensor: int, pipeline: int, replicas: int) -> None:
+    """Two boards of eight GPUs run as many copies as their ranks add up to sixteen, and no more."""
+    split = Split(tensor, pipeline, replicas=replicas)
+    found = obstacles(llama_70b(), split, hardware(8, nodes=2))
+    assert split.gpus == tensor * pipeline * replicas == split.world_size * replicas
+    assert (split.gpus > 16) == any(obstacle.hard for obstacle in found)
+
+
+def test_replicas_that_straddle_nodes_are_a_soft_obstacle() -> None:
+    """Of three copies of four ranks on two nodes of six GPUs, one lies over both nodes."""
+    found = obstacles(llama_70b(), Split(4, replicas=3), hardware(6, nodes=2))
+    assert [("PF20", False)] == [(obstacle.rule, obstacle.hard) for obstacle in found]
+    assert () == obstacles(llama_70b(), Split(4, replicas=2), hardware(6, nodes=2))
+    assert () == obstacles(llama_405b(), Split(16, replicas=2), hardware(2, nodes=16, nvlink=32))
+
+
+def test_replicas_leave_fewer_tensor_ranks() -> None:
+    """Two copies on eight GPUs have four each."""
+    assert (1, 2, 4) == legal_tensors(llama_70b(), hardware(8), Split(replicas=2))
+
+
 def test_a_shared_expert_is_split_over_all_tensor_ranks() -> None:
     """Expert ranks keep routed experts whole, and the shared one still lies over every tensor rank."""
     layer = maverick().layers[1]
@@ -90,7 +112,7 @@ def test_a_shared_expert_is_split_over_all_tensor_ranks() -> None:
 )
 def test_legal_tensor_ranks(model: ModelSpec, gpus: int, expert: int, legal: tuple[int, ...]) -> None:
     """Heads and KV heads decide; a model without experts takes no expert ranks."""
-    assert legal == legal_tensors(model, hardware(gpus), 1, expert)
+    assert legal == legal_tensors(model, hardware(gpus), Split(expert=expert))
 
 
 @pytest.mark.parametrize(("tensor", "copies", "held"), [(1, 1, 8), (4, 1, 2), (8, 1, 1), (32, 4, 1)])

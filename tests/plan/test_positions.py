@@ -30,6 +30,7 @@ def model(kind: str, factor: float, claimed: int = 40960, trained: int | None = 
         (model("linear", 4.0), 40960, 163840),
         (model("dynamic", 2.0), 40960, 81920),
         (model("linear", 0.5), 40960, 40960),
+        (model("longrope", 32.0, claimed=131072, trained=4096), 131072, 131072),
         (model("llama3", 8.0, claimed=131072, trained=8192), 131072, 131072),
     ],
 )

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
-from tests.support.specs import llama_8b, maverick, qwen3_moe
-from trtllm_kit.plan.quantization import is_excluded, quantised_tensors
+from tests.support.specs import deepseek_v3, gemma3_27b, gpt_oss_120b, llama_8b, maverick, phi4_mini, qwen3_moe
+from trtllm_kit.plan.quantization import (
+    fused_groups,
+    idle_patterns,
+    is_excluded,
+    module_of,
+    plain_weights_advice,
+    quantised_tensors,
+)
+from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.tensors import Role, TensorFact
 
 
@@ -71,3 +82,57 @@ def test_naming_one_expert_keeps_all_of_its_layer_in_16_bit() -> None:
         "self_attn.v_proj.weight",
         "self_attn.o_proj.weight",
     } == (suffixes(kept))
+
+
+def test_a_stored_fusion_is_quantised_or_kept_as_one() -> None:
+    """Phi-3's qkv_proj and gate_up_proj are modules of their own, and a pattern that names a part of one is idle."""
+    groups = [[fact.role.value for fact in group] for group in fused_groups(phi4_mini(), 0)]
+    assert [["qkv_proj"], ["o_proj"], ["gate_up_proj"], ["down_proj"]] == groups
+    kept = quantised_tensors(phi4_mini(), 0, ("*.qkv_proj",))
+    assert {"self_attn.o_proj.weight", "mlp.gate_up_proj.weight", "mlp.down_proj.weight"} == suffixes(kept)
+    assert ("*.q_proj",) == idle_patterns(phi4_mini(), ("*.q_proj", "*.qkv_proj", "lm_head"))
+
+
+def test_patterns_may_name_the_vision_part_of_a_family_that_has_one() -> None:
+    """Gemma 3's tower is copied as it is; Phi-3 has none."""
+    patterns = ("vision_tower*", "multi_modal_projector*")
+    assert () == idle_patterns(gemma3_27b(), patterns)
+    assert patterns == idle_patterns(phi4_mini(), patterns)
+
+
+def test_projections_in_front_of_latent_attention_stay_in_16_bit() -> None:
+    """Of a DeepSeek layer the output projection, the routed and the shared experts leave 16 bit, as in NVIDIA's own."""
+    found = {name.rpartition(".layers.4.")[2] for name in quantised_tensors(deepseek_v3(5), 4, ())}
+    wanted = {f"mlp.experts.{{expert}}.{name}_proj.weight" for name in ("gate", "up", "down")}
+    wanted |= {f"mlp.shared_experts.{name}_proj.weight" for name in ("gate", "up", "down")}
+    assert wanted | {"self_attn.o_proj.weight"} == found
+
+
+def test_the_recorded_nvfp4_checkpoint_keeps_the_same_projections(shared: Path) -> None:
+    """NVIDIA's DeepSeek-V3.1 excludes attention up to its output, the head and the prediction layer."""
+    file = shared / "models" / "nvidia--DeepSeek-V3.1-NVFP4_hf_quant_config.json"
+    theirs = set(json.loads(file.read_text())["quantization"]["exclude_modules"])
+    model = deepseek_v3().model_copy(update={"prediction_layers": 1})
+    linear = {module_of(fact.name) for number in range(61) for group in fused_groups(model, number) for fact in group}
+    chosen = {module_of(name) for number in range(61) for name in quantised_tensors(model, number, ("lm_head",))}
+    assert theirs == (linear - chosen) | {"lm_head", "model.layers.61*"}
+
+
+def test_biases_of_fused_experts_are_no_weights() -> None:
+    """gpt-oss: two fused tensors and four attention matrices leave 16 bit; biases, sinks and router stay."""
+    found = suffixes(quantised_tensors(gpt_oss_120b(1), 0, ()))
+    wanted = {f"self_attn.{name}_proj.weight" for name in "qkvo"}
+    assert wanted | {"mlp.experts.gate_up_proj", "mlp.experts.down_proj"} == found
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "advice"),
+    [
+        (deepseek_v3(1), "fp8", "fp8_cast_bf16.py"),
+        (gpt_oss_120b(1), "mxfp4", "Mxfp4Config(dequantize=True)"),
+        (llama_8b(), "fp8", "BF16 original"),
+    ],
+)
+def test_how_to_come_by_plain_weights(model: ModelSpec, method: str, advice: str) -> None:
+    """What was never published in 16 bit is turned into it first."""
+    assert advice in plain_weights_advice(model.model_copy(update={"quantized_as": method}))

@@ -34,9 +34,18 @@ def test_the_nearest_change_comes_first(
     assert nearest in [remedy.change for remedy in nearest_fits(model, profile(changes), machine)]
 
 
+def test_fewer_replicas_are_offered_when_they_keep_the_ranks_away() -> None:
+    """Four copies of 70B on eight GPUs have two each, which is too few; two copies of four ranks fit."""
+    changes = MANY | {"parallelism.tensor": 2, "parallelism.replicas": 4}
+    offered = {remedy.change: remedy.cost for remedy in nearest_fits(llama_70b(), profile(changes), hardware(8))}
+    wanted = "parallelism.tensor: 4, parallelism.replicas: 2"
+    assert "fewer replicas, so fewer requests at once in all" == offered[wanted]
+
+
 @pytest.mark.parametrize(
     ("model", "machine", "changes"),
     [
+        (llama_70b(), hardware(8), MANY | {"parallelism.tensor": 2, "parallelism.replicas": 4}),
         (llama_8b(), hardware(2, 24), MANY | {"parallelism.tensor": 1}),
         (llama_70b(), hardware(2), MANY),
         (qwen3_moe(), hardware(8, 80), {"load.min_concurrency": 300, "limits.max_batch_size": 512}),

@@ -6,10 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.specs import llama, llama_8b, llama_405b, maverick, qwen3_moe, smollm2
+from tests.support.specs import (
+    deepseek_v3,
+    gemma3_27b,
+    gpt_oss_120b,
+    llama,
+    llama_8b,
+    llama_405b,
+    maverick,
+    phi4_mini,
+    qwen3_moe,
+    smollm2,
+)
 from trtllm_kit.plan.parallelism import Split, stages
-from trtllm_kit.plan.weights import Formats, Held, held_by_stage
+from trtllm_kit.plan.weights import Formats, Held, held_by_layer, held_by_stage
 from trtllm_kit.spec.model import Dense, Layer, ModelSpec
+from trtllm_kit.spec.profile import WeightFormat
 from trtllm_kit.spec.tensors import parameters
 
 
@@ -18,10 +30,59 @@ def held(model: ModelSpec, split: Split = Split(), formats: Formats = Formats())
     return [held_by_stage(model, split, formats, stage) for stage in stages(model, split.pipeline)]
 
 
-@pytest.mark.parametrize("model", [llama_8b(), smollm2(), qwen3_moe(3), maverick()], ids=lambda m: m.family)
+@pytest.mark.parametrize(
+    "model",
+    [llama_8b(), smollm2(), qwen3_moe(3), maverick(), phi4_mini(), gemma3_27b()],
+    ids=lambda m: m.family,
+)
 def test_one_rank_holds_every_parameter(model: ModelSpec) -> None:
     """Nothing is lost and nothing counted twice without a split."""
     assert [parameters(model)] == [whole.parameters for whole in held(model)]
+
+
+def test_one_rank_holds_the_keys_of_latent_attention_twice() -> None:
+    """DeepSeek: 128 heads x 128 x 512 elements a layer, transposed, beside every parameter of the model."""
+    model = deepseek_v3(5)
+    assert parameters(model) + 5 * 128 * 128 * 512 == held(model)[0].parameters
+
+
+def test_ranks_split_latent_attention_by_heads_and_squeeze_alike() -> None:
+    """Eight ranks: the two squeezing projections and the norms whole, q_b, kv_b (and its keys again), o in eighths."""
+    attention = held_of_attention(deepseek_v3(1), Split(8))
+    whole = (1536 + 512 + 64) * 7168 + 1536 + 512
+    split = 128 * 192 * 1536 + 128 * (256 + 128) * 512 + 7168 * 128 * 128
+    assert whole + split // 8 == attention
+
+
+def held_of_attention(model: ModelSpec, split: Split) -> int:
+    """Return what a rank holds of the first layer without its feed-forward block, its two norms and the ends."""
+    ends = 2 * -(-model.vocab // split.tensor) * model.hidden + model.hidden
+    block = model.layers[0].feed_forward
+    return (
+        held(model, split)[0].parameters
+        - ends
+        - 2 * model.hidden
+        - 3 * block.intermediate * model.hidden // split.tensor
+    )
+
+
+@pytest.mark.parametrize(("expert", "whole"), [(1, 128), (8, 16)])
+def test_biases_of_experts_follow_their_experts(expert: int, whole: int) -> None:
+    """gpt-oss: gate and up biases are split like their rows, those after the second product are whole."""
+    model = gpt_oss_120b(1)
+    without = model.layers[0].feed_forward
+    rank = held(model, Split(8, 1, expert))[0].parameters
+    attention = 2880 * 64 * 64 * 2 // 8 + 2 * 2880 * 64 + 64 * 64 // 8 + 2 * 64 + 64 // 8 + 2880
+    ends, norms, router = 2 * (201088 // 8) * 2880 + 2880, 2 * 2880, 128 * 2880 + 128
+    weights = 128 * 3 * 2880 * without.intermediate // 8
+    biases = 128 * 2 * 2880 // 8 + whole * 2880
+    assert attention + ends + norms + router + weights + biases == rank
+
+
+def test_a_latent_cache_has_no_scales() -> None:
+    """TensorRT-LLM reads none for it, so an FP8 cache adds nothing to a DeepSeek checkpoint."""
+    with_cache, without = (held(deepseek_v3(4), formats=Formats("fp8", kv))[0].scales for kv in ("fp8", "bf16"))
+    assert 0 == with_cache - without
 
 
 def test_405b_over_32_ranks_holds_its_kv_heads_four_times() -> None:
@@ -128,3 +189,43 @@ def test_all_ranks_together_hold_at_least_the_model(
     """Splitting copies and pads, and never loses a parameter."""
     model = llama(3, 8 * heads, heads, kv_heads, 64, vocab=vocab)
     assert parameters(model) <= tensor * sum(stage.parameters for stage in held(model, Split(tensor, pipeline)))
+
+
+def test_8b_in_nvfp4_takes_four_and_a_half_bits_an_element() -> None:
+    """Half a byte an element, one byte of scale for sixteen, and two float32 scales a module."""
+    whole = held(llama_8b(), formats=Formats("nvfp4", "bf16"))[0]
+    linear = 6_979_321_856
+    assert (linear, linear // 2) == (whole.fp4_elements, whole.fp4_bytes)
+    assert linear // 16 + 4 * 2 * 7 * 32 == whole.scale_bytes
+    assert 2 * (2 * 128256 * 4096 + 65 * 4096) == whole.wide_bytes
+
+
+@pytest.mark.parametrize("model", [llama_8b(), qwen3_moe(3), maverick()], ids=lambda m: m.family)
+def test_a_format_changes_bytes_and_no_count(model: ModelSpec) -> None:
+    """The same tensors leave 16 bit for FP8 and for NVFP4, and NVFP4 takes 9/16 of FP8's bytes there."""
+    fp8, nvfp4 = (held(model, formats=Formats(chosen, "bf16"))[0] for chosen in ("fp8", "nvfp4"))
+    assert fp8.parameters == nvfp4.parameters
+    assert fp8.fp8_elements == nvfp4.fp4_elements
+    assert 16 * (nvfp4.fp4_bytes + nvfp4.block_scales) == 9 * fp8.fp8_bytes
+
+
+@given(tensor=st.sampled_from([1, 2, 4, 8, 24]), weights=st.sampled_from(["bf16", "fp8"]))
+def test_a_fused_tensor_is_shared_out_like_its_parts(tensor: int, weights: WeightFormat) -> None:
+    """With 24 ranks for 8 KV heads too, a rank holds of qkv_proj what it would hold of q, k and v apart."""
+    fused = phi4_mini()
+    shape = {"attention": {"fused_qkv": False}, "feed_forward": {"fused_gate_up": False}}
+    parts = {name: getattr(fused.layers[0], name).model_copy(update=change) for name, change in shape.items()}
+    apart = fused.model_copy(update={"layers": (fused.layers[0].model_copy(update=parts),)})
+    split = Split(tensor)
+    one, other = (held_by_layer(model, 0, split, Formats(weights, "bf16")) for model in (fused, apart))
+    assert other.parameters == one.parameters
+    assert other.fp8_elements == one.fp8_elements
+    assert other.scales - one.scales == (2 * 3 if weights == "fp8" else 0)
+
+
+@given(count=st.integers(0, 10**12))
+def test_nvfp4_bytes_are_whole_and_never_too_few(count: int) -> None:
+    """Odd elements round up to a byte, a block begun to its scale."""
+    whole = Held(fp4_elements=count)
+    assert (-(-count // 2), -(-count // 16)) == (whole.fp4_bytes, whole.block_scales)
+    assert whole.bytes == whole.fp4_bytes + whole.block_scales

@@ -13,7 +13,7 @@ from trtllm_kit.plan.weights import Formats, held_by_stage
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.spec.profile import KvFormat
+from trtllm_kit.spec.profile import WeightFormat
 from trtllm_kit.units import format_bytes
 from trtllm_kit.upstream.precision import formats_for
 
@@ -54,8 +54,7 @@ def _with_suggestion(finding: Finding, text: str) -> Finding:
 def _no_remedy(plan: Plan, hardware: Hardware) -> str:
     """Say what it would take: the weights as the memory table counts them, in the smallest format the GPU takes."""
     had = format_bytes(hardware.gpus * hardware.gpu.memory_bytes.value)
-    takes_fp8 = "fp8" in formats_for("weights", plan.compute_capability, plan.release.value)
-    formats = Formats("fp8" if takes_fp8 else "bf16", _kv_format(plan), plan.quantization.exclude.value)
+    formats = Formats(_least_weights(plan), plan.quantization.kv_cache.value, plan.quantization.exclude.value)
     least = held_by_stage(plan.model, Split(), formats, range(len(plan.model.layers))).bytes
     return (
         f"hardware with more memory than the {had} of {hardware.name}: no one or two changes fit there, "
@@ -63,5 +62,8 @@ def _no_remedy(plan: Plan, hardware: Hardware) -> str:
     )
 
 
-def _kv_format(plan: Plan) -> KvFormat:
-    return "fp8" if plan.quantization.kv_cache.value == "fp8" else "bf16"
+def _least_weights(plan: Plan) -> WeightFormat:
+    """Return the smallest format that the GPU takes and trtkit makes, or the asked one where that is smaller."""
+    if plan.quantization.weights.value == "nvfp4":
+        return "nvfp4"
+    return "fp8" if "fp8" in formats_for("weights", plan.compute_capability, plan.release.value) else "bf16"

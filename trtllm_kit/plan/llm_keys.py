@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from trtllm_kit.plan.plan import Plan
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.upstream.memory import holds_window_only
 
@@ -17,6 +22,55 @@ LLM_API_KEYS: dict[str, str] = {
     "runtime.chunked_prefill": "enable_chunked_prefill",
 }
 """Dotted key of a decision to the dotted key of the LLM API's YAML."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A decision that is written only where it differs from what every release does without the key."""
+
+    decision: str
+    key: str
+    quiet: object
+    """The value for which nothing is written."""
+    spell: Callable[[Any], object] = lambda value: value
+    """From the plan's value to the LLM API's."""
+
+
+def spelt_strategy(value: str) -> str:
+    """Return an all-reduce strategy in upstream's capitals, which join all words but those of NCCL_SYMMETRIC."""
+    return value.upper() if value.startswith("nccl") else value.replace("_", "").upper()
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting("runtime.enable_partial_reuse", "kv_cache_config.enable_partial_reuse", quiet=True),
+    Setting("runtime.max_attention_window", "kv_cache_config.max_attention_window", quiet=(), spell=list),
+    Setting("runtime.host_cache_bytes", "kv_cache_config.host_cache_size", quiet=None),
+    Setting("runtime.secondary_offload_min_priority", "kv_cache_config.secondary_offload_min_priority", quiet=None),
+    Setting("engine.overlap_scheduler", "disable_overlap_scheduler", quiet=True, spell=lambda value: not value),
+    Setting("engine.allreduce_strategy", "allreduce_strategy", quiet="auto", spell=spelt_strategy),
+    Setting("engine.autotuner", "enable_autotuner", quiet=True),
+    Setting("engine.moe_backend", "moe_config.backend", quiet="auto", spell=str.upper),
+    Setting("engine.expert_slots", "moe_config.load_balancer.num_slots", quiet=None),
+    Setting("engine.min_latency", "enable_min_latency", quiet=False),
+    Setting("engine.stream_interval", "stream_interval", quiet=1),
+)
+"""In the order they are written."""
+
+
+def spelt(value: object) -> str:
+    """Return a setting's value as a profile spells it."""
+    if value is None or value == ():
+        return "null" if value is None else "auto"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def settings_of(plan: Plan) -> Iterator[tuple[Setting, object]]:
+    """Yield the settings a plan writes, each with its value in upstream's spelling."""
+    decided = dict(plan.decisions())
+    for setting in SETTINGS:
+        value = decided[setting.decision].value if setting.decision in decided else setting.quiet
+        if value != setting.quiet:
+            yield setting, setting.spell(value)
 
 
 def attention_windows(model: ModelSpec, max_seq_len: int) -> tuple[int, ...]:

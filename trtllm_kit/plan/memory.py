@@ -15,11 +15,13 @@ from math import ceil, floor
 
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank, stages
 from trtllm_kit.plan.plan import MemoryPlan, MemoryTerm
-from trtllm_kit.plan.quantization import FORMAT_BYTES
+from trtllm_kit.plan.quantization import BLOCK_SCALE_BYTES, FORMAT_BYTES
+from trtllm_kit.plan.speculation import Drafting, DraftMemory, draft_memory, logit_rows
 from trtllm_kit.plan.weights import Formats, Held, held_by_stage
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.model import Attention, Experts, Layer, ModelSpec
 from trtllm_kit.spec.profile import KvCache, Limits, Load, Runtime
+from trtllm_kit.spec.tensors import parameters
 from trtllm_kit.upstream import memory as upstream
 
 
@@ -35,6 +37,8 @@ class Sizing:
     limits: Limits
     kv_cache: KvCache
     load: Load
+    drafting: Drafting | None = None
+    """Speculative decoding; None without."""
 
 
 def memory_plan(sizing: Sizing) -> MemoryPlan:
@@ -43,12 +47,12 @@ def memory_plan(sizing: Sizing) -> MemoryPlan:
     return min(plans, key=lambda plan: (plan.fits, plan.sequences, plan.kv_budget_bytes))
 
 
-def kv_bytes_per_token(layers: tuple[Layer, ...], tensor: int, element_bytes: int) -> int:
+def kv_bytes_per_token(layers: tuple[Layer, ...], tensor: int, element_bytes: float) -> int:
     """Return the bytes one more token takes on a tensor rank: keys and values of all these layers."""
     return _bytes_per_token(Counter(layer.attention for layer in layers), tensor, element_bytes)
 
 
-def _bytes_per_token(attentions: Counter[Attention], tensor: int, element_bytes: int) -> int:
+def _bytes_per_token(attentions: Counter[Attention], tensor: int, element_bytes: float) -> int:
     return sum(count * _layer_kv_bytes(kind, tensor, element_bytes) for kind, count in attentions.items())
 
 
@@ -71,15 +75,15 @@ def _sequence_bytes(attentions: Counter[Attention], sizing: Sizing, tokens: int)
     )
 
 
-def _longest_sequence(attentions: Counter[Attention], sizing: Sizing, budget: int) -> int:
+def _longest_sequence(attentions: Counter[Attention], sizing: Sizing, budget: int, drafted: int) -> int:
     """Return the tokens of the longest sequence within the budget, in whole blocks, up to ``max_seq_len``."""
     most, block = sizing.limits.max_seq_len, sizing.kv_cache.tokens_per_block
-    if _sequence_bytes(attentions, sizing, most) <= budget:
+    if _sequence_bytes(attentions, sizing, most + drafted) <= budget:
         return most
     low, high = 0, most // block
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _sequence_bytes(attentions, sizing, middle * block) <= budget
+        fits = _sequence_bytes(attentions, sizing, middle * block + drafted) <= budget
         low, high = (middle, high) if fits else (low, middle - 1)
     return low * block
 
@@ -91,9 +95,23 @@ def kept_tokens(attention: Attention, tokens: int) -> int:
     return min(tokens, attention.window)
 
 
-def kv_element_bytes(sizing: Sizing) -> int:
-    """Return the bytes of one key or value element; the reference runtime keeps all of them as float32."""
-    return 4 if sizing.runtime == "reference" else FORMAT_BYTES[sizing.formats.kv_cache]
+def attentions_kept(sizing: Sizing, stage: range) -> Counter[Attention]:
+    """Count the attentions of a stage's layers, each with the window that the profile asks for."""
+    asked = sizing.kv_cache.max_attention_window
+    if asked == "auto":
+        return Counter(sizing.model.layers[number].attention for number in stage)
+    return Counter(_narrowed(sizing.model.layers[number].attention, asked[number % len(asked)]) for number in stage)
+
+
+def _narrowed(attention: Attention, window: int) -> Attention:
+    """Return an attention whose layer keeps the asked window, whatever its own is."""
+    return attention.model_copy(update={"kind": "sliding", "window": window})
+
+
+def kv_element_bytes(sizing: Sizing) -> float:
+    """Return the bytes of one key or value element and its block scale; the reference runtime keeps float32."""
+    kept = sizing.formats.kv_cache
+    return 4 if sizing.runtime == "reference" else FORMAT_BYTES[kept] + BLOCK_SCALE_BYTES[kept]
 
 
 def sequence_tokens(load: Load, beams: int) -> int:
@@ -102,14 +120,15 @@ def sequence_tokens(load: Load, beams: int) -> int:
 
 
 def _stage_plan(sizing: Sizing, stage: range) -> MemoryPlan:
-    layers = tuple(sizing.model.layers[number] for number in stage)
     held = held_by_stage(sizing.model, sizing.split, sizing.formats, stage)
-    terms = tuple(term for term in _terms(sizing, held) if term.bytes)
+    draft = _draft(sizing, stage)
+    terms = tuple(term for term in (*_terms(sizing, held), *_draft_terms(draft)) if term.bytes)
     capacity = floor(sizing.hardware.gpu.memory_bytes.value)
     left = capacity - sum(term.bytes for term in terms)
     budget = _kv_budget(left, sizing.kv_cache.free_gpu_memory_fraction)
-    attentions = Counter(layer.attention for layer in layers)
-    tokens = sequence_tokens(sizing.load, sizing.limits.max_beam_width)
+    attentions = attentions_kept(sizing, stage) + (draft.attentions if draft else Counter())
+    drafted = draft.tokens if draft else 0
+    tokens = sequence_tokens(sizing.load, sizing.limits.max_beam_width) + drafted
     per_sequence = _sequence_bytes(attentions, sizing, tokens)
     return MemoryPlan(
         capacity_bytes=capacity,
@@ -119,16 +138,23 @@ def _stage_plan(sizing: Sizing, stage: range) -> MemoryPlan:
         kv_bytes_per_sequence=per_sequence,
         sequences=max(0, budget // per_sequence),
         min_sequences=sizing.load.min_concurrency,
-        kv_bytes_longest=_sequence_bytes(attentions, sizing, sizing.limits.max_seq_len),
-        longest_sequence=_longest_sequence(attentions, sizing, budget),
-        parameters_even_split=round(_parameters(sizing.model) / sizing.split.world_size),
+        kv_bytes_longest=_sequence_bytes(attentions, sizing, sizing.limits.max_seq_len + drafted),
+        longest_sequence=_longest_sequence(attentions, sizing, budget, drafted),
+        parameters_even_split=round(parameters(sizing.model) / sizing.split.world_size),
         parameters_held=held.parameters,
     )
 
 
-def _parameters(model: ModelSpec) -> int:
-    """Count all parameters, one layer of each kind."""
-    return held_by_stage(model, Split(), Formats(), range(len(model.layers))).parameters
+def _draft(sizing: Sizing, stage: range) -> DraftMemory | None:
+    """Return what drafting takes on a stage: the last one drafts; None without speculation."""
+    if sizing.drafting is None or stage.stop != len(sizing.model.layers):
+        return None
+    return draft_memory(sizing.drafting, sizing.model, sizing.split)
+
+
+def _draft_terms(draft: DraftMemory | None) -> Iterator[MemoryTerm]:
+    if draft is not None:
+        yield MemoryTerm(name="draft weights", bytes=draft.weight_bytes, how=draft.how)
 
 
 def _kv_budget(left: int, fraction: float) -> int:
@@ -136,8 +162,14 @@ def _kv_budget(left: int, fraction: float) -> int:
     return left if left < 0 else floor(left * fraction * (1 - upstream.kv_reserved_share()))
 
 
-def _layer_kv_bytes(attention: Attention, tensor: int, element_bytes: int) -> int:
-    return 2 * kv_heads_per_rank(attention, tensor) * attention.head_dim * element_bytes
+def _layer_kv_bytes(attention: Attention, tensor: int, element_bytes: float) -> int:
+    """Return the bytes of one token; a latent entry is whole on every tensor rank, and no value stands beside it."""
+    if attention.latent is not None:
+        return ceil((attention.latent.kv_rank + attention.latent.rope_dim) * element_bytes)
+    """Return the bytes of one token; a latent entry is whole on every tensor rank, and no value stands beside it."""
+    if attention.latent is not None:
+        return ceil((attention.latent.kv_rank + attention.latent.rope_dim) * element_bytes)
+    return ceil(2 * kv_heads_per_rank(attention, tensor) * attention.head_dim * element_bytes)
 
 
 def _terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:
@@ -150,8 +182,10 @@ def _terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:
 
 def _gpu_weights(held: Held) -> Iterator[MemoryTerm]:
     yield MemoryTerm(name="weights in fp8", bytes=held.fp8_bytes, how=f"{held.fp8_elements:,} elements x 1 B")
+    yield MemoryTerm(name="weights in nvfp4", bytes=held.fp4_bytes, how=f"{held.fp4_elements:,} elements x 0.5 B")
     yield MemoryTerm(name="weights in 16 bit", bytes=held.wide_bytes, how=f"{held.wide_elements:,} elements x 2 B")
-    yield MemoryTerm(name="scales", bytes=held.scale_bytes, how=f"{held.scales:,} scales x 4 B")
+    blocks = f" + {held.block_scales:,} of blocks x 1 B" if held.block_scales else ""
+    yield MemoryTerm(name="scales", bytes=held.scale_bytes, how=f"{held.scales:,} scales x 4 B{blocks}")
 
 
 def _gpu_terms(sizing: Sizing) -> Iterator[MemoryTerm]:
@@ -189,7 +223,17 @@ def _reference_terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:
         bytes=2 * 4 * scores,
         how=f"2 x {widest} heads x {REFERENCE_PIECE} x {sizing.limits.max_seq_len:,} attention scores x 4 B",
     )
+    expanded = max(map(_expanded_width, model.layers)) * sizing.limits.max_seq_len
+    yield MemoryTerm(
+        name="expanded keys and values", bytes=4 * expanded, how=f"{expanded:,} elements of one layer x 4 B"
+    )
     yield _logits_term(sizing)
+
+
+def _expanded_width(layer: Layer) -> int:
+    """Return the elements a token's latent vector is expanded to, keys and values of all heads; 0 without one."""
+    attention = layer.attention
+    return 0 if attention.latent is None else attention.heads * (attention.head_dim + attention.latent.value_dim)
 
 
 REFERENCE_PIECE = 512
@@ -197,11 +241,12 @@ REFERENCE_PIECE = 512
 
 
 def _logits_term(sizing: Sizing) -> MemoryTerm:
-    limits, vocab = sizing.limits, sizing.model.vocab
+    limits, vocab, rows = sizing.limits, sizing.model.vocab, logit_rows(sizing.drafting)
+    drafts = f" x {rows} tokens" if rows > 1 else ""
     return MemoryTerm(
         name="logits",
-        bytes=limits.max_batch_size * limits.max_beam_width * vocab * 4,
-        how=f"{limits.max_batch_size:,} requests x beam width {limits.max_beam_width} x {vocab:,} words x 4 B",
+        bytes=limits.max_batch_size * limits.max_beam_width * rows * vocab * 4,
+        how=f"{limits.max_batch_size:,} requests x beam width {limits.max_beam_width}{drafts} x {vocab:,} words x 4 B",
     )
 
 

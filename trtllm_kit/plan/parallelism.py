@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
 
@@ -13,16 +13,24 @@ from trtllm_kit.spec.model import Attention, Experts, Layer, ModelSpec
 
 @dataclass(frozen=True)
 class Split:
-    """Ranks in each direction; ``expert`` shares out experts among the ``tensor`` ranks."""
+    """Ranks in each direction; ``expert`` shares out experts among the ``tensor`` ranks, ``replicas`` share nothing."""
 
     tensor: int = 1
     pipeline: int = 1
     expert: int = 1
+    replicas: int = 1
+    expert_slots: int = 0
+    """Places for experts over the expert ranks; fewer than a block's experts means one place each."""
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
+        """Ranks of one replica."""
         return self.tensor * self.pipeline
+
+    @property
+    def gpus(self) -> int:
+        """Ranks of all replicas, each on a GPU of its own."""
+        return self.world_size * self.replicas
 
     @property
     def expert_tensor(self) -> int:
@@ -52,10 +60,10 @@ def obstacles(model: ModelSpec, split: Split, hardware: Hardware) -> tuple[Obsta
     return tuple(dict.fromkeys(found))
 
 
-def legal_tensors(model: ModelSpec, hardware: Hardware, pipeline: int, expert: int) -> tuple[int, ...]:
-    """Return the tensor rank counts, ascending, with nothing in their way at these other two counts."""
-    sizes = range(1, hardware.gpus // pipeline + 1)
-    return tuple(size for size in sizes if not obstacles(model, Split(size, pipeline, expert), hardware))
+def legal_tensors(model: ModelSpec, hardware: Hardware, split: Split) -> tuple[int, ...]:
+    """Return the tensor rank counts, ascending, with nothing in their way at the other counts of a split."""
+    sizes = range(1, hardware.gpus // (split.pipeline * split.replicas) + 1)
+    return tuple(size for size in sizes if not obstacles(model, replace(split, tensor=size), hardware))
 
 
 def kv_heads_per_rank(attention: Attention, tensor: int) -> int:
@@ -81,12 +89,20 @@ def fast_reach(hardware: Hardware) -> int:
 
 
 def _gpu_obstacles(split: Split, hardware: Hardware) -> Iterator[Obstacle]:
-    if split.world_size > hardware.gpus:
-        compared = f"{split.tensor} tensor x {split.pipeline} pipeline = {split.world_size} ranks, {hardware.gpus} GPUs"
-        yield Obstacle("PF20", f"{hardware.name} has fewer GPUs than the split has ranks.", compared)
-    elif split.tensor > fast_reach(hardware):  # so there are several nodes
+    reach = fast_reach(hardware)
+    if split.gpus > hardware.gpus:
+        copies = f" x {split.replicas} replicas" if split.replicas > 1 else ""
+        compared = f"{split.tensor} tensor x {split.pipeline} pipeline{copies} = {split.gpus} ranks"
+        message = f"{hardware.name} has fewer GPUs than the split has ranks."
+        yield Obstacle("PF20", message, f"{compared}, {hardware.gpus} GPUs")
+    elif split.tensor > reach:  # so there are several nodes
         message = "Tensor ranks would exchange every layer's result over the network between nodes."
-        compared = f"{split.tensor} tensor ranks, {fast_reach(hardware)} GPUs in one node or NVLink domain"
+        compared = f"{split.tensor} tensor ranks, {reach} GPUs in one node or NVLink domain"
+        yield Obstacle("PF20", message, compared, hard=False)
+    elif split.pipeline * split.replicas > (room := reach // split.tensor * (hardware.gpus // reach)):
+        message = "Some tensor ranks would exchange every layer's result over the network between nodes."
+        groups = f"{split.pipeline * split.replicas} groups of {split.tensor} tensor ranks"
+        compared = f"{groups}, room for {room} within nodes or NVLink domains of {reach} GPUs"
         yield Obstacle("PF20", message, compared, hard=False)
 
 

@@ -11,7 +11,8 @@ from pydantic import BaseModel, ConfigDict
 
 from trtllm_kit.findings import Finding
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.spec.profile import Calibration, Runtime, Serve
+from trtllm_kit.spec.profile import Calibration, KvFormat, Runtime, Serve, WeightFormat
+from trtllm_kit.spec.profile_sections import SpeculationKind
 
 Source = Literal["profile", "default", "model", "hardware", "upstream", "rule"]
 """Who decided: the operator's document, its defaults, a fact, an upstream limit, or a rule of ours."""
@@ -35,8 +36,8 @@ class Decided(_Frozen, Generic[T]):
 class QuantizationPlan(_Frozen):
     """Number formats."""
 
-    weights: Decided[str]
-    kv_cache: Decided[str]
+    weights: Decided[WeightFormat]
+    kv_cache: Decided[KvFormat]
     exclude: Decided[tuple[str, ...]]
     """Module name patterns that stay in 16 bit."""
 
@@ -47,12 +48,14 @@ class ParallelismPlan(_Frozen):
     tensor: Decided[int]
     pipeline: Decided[int]
     expert: Decided[int]
+    replicas: Decided[int]
+    """Copies of the whole server, each on GPUs of its own; everything else in a plan is about one of them."""
     kv_replication: Decided[int]
     """Copies of every KV head over the tensor ranks; 1 unless there are fewer KV heads than ranks."""
 
     @property
     def world_size(self) -> int:
-        """Ranks in all."""
+        """Ranks of one replica."""
         return self.tensor.value * self.pipeline.value
 
 
@@ -74,6 +77,41 @@ class RuntimePlan(_Frozen):
     enable_block_reuse: Decided[bool]
     scheduler_policy: Decided[str]
     chunked_prefill: Decided[bool]
+    enable_partial_reuse: Decided[bool]
+    max_attention_window: Decided[tuple[int, ...]]
+    """Tokens each layer keeps, one number when all agree; empty when every layer keeps all of a sequence."""
+    host_cache_bytes: Decided[int] | None = None
+    """Host memory of each rank for evicted blocks; None without."""
+    secondary_offload_min_priority: Decided[int] | None = None
+
+
+class EnginePlan(_Frozen):
+    """Settings of the PyTorch backend; ``auto`` is left to the release."""
+
+    overlap_scheduler: Decided[bool]
+    allreduce_strategy: Decided[str]
+    cuda_graphs: Decided[bool]
+    cuda_graph_max_batch_size: Decided[int]
+    cuda_graph_padding: Decided[bool]
+    autotuner: Decided[bool]
+    moe_backend: Decided[str]
+    min_latency: Decided[bool]
+    stream_interval: Decided[int]
+    expert_slots: Decided[int] | None = None
+    """Places for experts over all expert ranks; None keeps one of each expert."""
+
+
+class SpeculationPlan(_Frozen):
+    """Speculative decoding; what means nothing to the kind, or was not asked, is None."""
+
+    kind: Decided[SpeculationKind]
+    draft_tokens: Decided[int]
+    draft_checkpoint: Decided[str] | None = None
+    capture_layers: Decided[tuple[int, ...]] | None = None
+    acceptance_threshold: Decided[float] | None = None
+    """Share of the drafted tokens, 0 to 1, below which speculation ends."""
+    acceptance_window: Decided[int] | None = None
+    max_ngram: Decided[int] | None = None
 
 
 class MemoryTerm(_Frozen):
@@ -137,7 +175,10 @@ class CommunicationPlan(_Frozen):
 
 
 class CalibrationPlan(Calibration):
-    """What static activation scales are measured on, and how the text was known when the plan was made."""
+    """What static activation scales are measured on, and how the text was known when the plan was made.
+
+    ``text`` is where this machine has it; a stored plan leaves that out and keeps the hash.
+    """
 
     text_sha256: str | None = None
     """SHA-256 of the operator's text; None for the bundled one, and when there was no such file to read."""
@@ -159,20 +200,34 @@ class Plan(_Frozen):
     parallelism: ParallelismPlan
     limits: LimitsPlan
     runtime: RuntimePlan
+    engine: EnginePlan
+    speculation: SpeculationPlan | None = None
     serve: Serve
-    environment: dict[str, str]
+    environment: dict[str, Decided[str]]
+    """Variables of the server process; the reason is what each of them does in the release."""
     memory: MemoryPlan
     communication: CommunicationPlan
     findings: tuple[Finding, ...]
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the canonical JSON, as 64 hex digits."""
-        return digest_of(self.model_dump(mode="json"))
+        """SHA-256 over the canonical JSON without places, as 64 hex digits: a stored plan has that of its original."""
+        return digest_of(self.without_places().model_dump(mode="json"))
+
+    def without_places(self) -> Plan:
+        """Return the plan without the path of the calibration text, which its hash stands for."""
+        return self.model_copy(update={"calibration": self.calibration.model_copy(update={"text": None})})
 
     def decisions(self) -> Iterator[tuple[str, Decided[object]]]:
         """Yield every decision with its dotted key, in the order the fields are declared."""
         yield from _decisions("", self)
+        variables: dict[str, Any] = dict(self.environment)
+        yield from ((f"environment.{name}", decided) for name, decided in variables.items())
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment as a process takes it."""
+        return {name: decided.value for name, decided in self.environment.items()}
 
 
 def profile_key(key: str) -> str:
@@ -186,38 +241,14 @@ _PROFILE_KEYS = {
     "runtime.free_gpu_memory_fraction": "kv_cache.free_gpu_memory_fraction",
     "runtime.tokens_per_block": "kv_cache.tokens_per_block",
     "runtime.enable_block_reuse": "kv_cache.enable_block_reuse",
+    "runtime.enable_partial_reuse": "kv_cache.enable_partial_reuse",
+    "runtime.max_attention_window": "kv_cache.max_attention_window",
+    "runtime.host_cache_bytes": "kv_cache.host_cache_bytes",
+    "runtime.secondary_offload_min_priority": "kv_cache.secondary_offload_min_priority",
     "runtime.scheduler_policy": "scheduler.policy",
     "runtime.chunked_prefill": "scheduler.chunked_prefill",
 }
 """Where an operator sets what the plan calls otherwise."""
-
-
-def conversion_digest(plan: Plan) -> str:
-    """Hash what a checkpoint's bytes depend on."""
-    return digest_of(conversion_sections(plan))
-
-
-def conversion_sections(plan: Plan) -> dict[str, Any]:
-    """Return what a checkpoint's bytes depend on: the model, the number formats, and the calibration where one is run.
-
-    Only values count, not who decided them or why; of a calibration text its content, not where it lies.
-    """
-    sections = plan.model_dump(mode="json", include={"model", "quantization"})
-    sections["quantization"] = {name: decided["value"] for name, decided in sections["quantization"].items()}
-    if {plan.quantization.weights.value, plan.quantization.kv_cache.value} != {"bf16"}:
-        sections["calibration"] = {
-            "samples": plan.calibration.samples,
-            "tokens_per_sample": plan.calibration.tokens_per_sample,
-            "text": _text_identity(plan.calibration),
-        }
-    return sections
-
-
-def _text_identity(calibration: CalibrationPlan) -> str:
-    if calibration.text is None:
-        return "the bundled one"
-    known = calibration.text_sha256
-    return f"sha256 {known[:16]}" if known else "unreadable"
 
 
 def digest_of(document: object) -> str:
@@ -226,10 +257,13 @@ def digest_of(document: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+_SECTIONS = (QuantizationPlan, ParallelismPlan, LimitsPlan, RuntimePlan, EnginePlan, SpeculationPlan)
+
+
 def _decisions(prefix: str, section: BaseModel) -> Iterator[tuple[str, Decided[object]]]:
     for name in type(section).model_fields:
         value = getattr(section, name)
         if isinstance(value, Decided):
             yield f"{prefix}{name}", value
-        elif isinstance(value, QuantizationPlan | ParallelismPlan | LimitsPlan | RuntimePlan):
+        elif isinstance(value, _SECTIONS):
             yield from _decisions(f"{prefix}{name}.", value)

@@ -24,7 +24,7 @@ def usable_positions(model: ModelSpec) -> Positions:
 
     YaRN stretches the length it was trained at, whatever ``max_position_embeddings`` says. Linear and dynamic
     scaling stretch ``max_position_embeddings``, but some authors write the product there already. Llama 3's
-    scaling is always counted in it.
+    scaling and long ropes are always counted in it.
     """
     rope, claimed = model.rope, model.max_position
     if rope.kind == "yarn":
@@ -34,4 +34,7 @@ def usable_positions(model: ModelSpec) -> Positions:
     if rope.kind in ("linear", "dynamic"):
         product = round(claimed * max(1.0, rope.factor))
         return Positions(claimed, product, f"{claimed:,}, times {rope.kind} factor {rope.factor:g} if not yet counted")
-    return Positions(claimed, claimed, "max_position_embeddings")
+    how = "max_position_embeddings"
+    if rope.kind == "longrope" and rope.original_max_position is not None:
+        how = f"{how}, trained at {rope.original_max_position:,}"
+    return Positions(claimed, claimed, how)

@@ -17,7 +17,7 @@ from trtllm_kit.findings import errors
 from trtllm_kit.plan.checks.capacity import MEMORY_RULE
 from trtllm_kit.plan.parallelism import Split, legal_tensors, obstacles
 from trtllm_kit.plan.plan import Plan
-from trtllm_kit.plan.settle import settle
+from trtllm_kit.plan.settle import settle, split_of
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.model import ModelSpec
@@ -59,6 +59,11 @@ class Attempt:
     def profile(self) -> DeployProfile:
         """The profile before the change."""
         return self.loaded.profile
+
+    @property
+    def split(self) -> Split:
+        """The ranks that the plan settled on."""
+        return split_of(self.profile, self.plan.parallelism.tensor.value)
 
     def after(self, changes: Mapping[str, Any]) -> Plan:
         """Plan with some keys changed."""
@@ -172,17 +177,25 @@ def _fractions(attempt: Attempt) -> Iterator[Changes]:
 
 
 def _tensors(attempt: Attempt) -> Iterator[Changes]:
-    split = attempt.profile.parallelism
-    for size in legal_tensors(attempt.model, attempt.hardware, split.pipeline, split.expert):
-        if size > attempt.plan.parallelism.tensor.value:
+    for size in legal_tensors(attempt.model, attempt.hardware, attempt.split):
+        if size > attempt.split.tensor:
             yield {"parallelism.tensor": size}
 
 
+def _tensors_of_fewer_replicas(attempt: Attempt) -> Iterator[Changes]:
+    """Propose tensor ranks that there is no room for beside all replicas, each with the most replicas it leaves."""
+    split = attempt.split
+    taken = legal_tensors(attempt.model, attempt.hardware, split)
+    for size in legal_tensors(attempt.model, attempt.hardware, replace(split, replicas=1)):
+        if split.replicas > 1 and size > split.tensor and size not in taken:
+            replicas = attempt.hardware.gpus // (size * split.pipeline)
+            yield {"parallelism.tensor": size, "parallelism.replicas": min(replicas, split.replicas)}
+
+
 def _pipelines(attempt: Attempt) -> Iterator[Changes]:
-    plan = attempt.plan.parallelism
-    for stages in range(plan.pipeline.value + 1, attempt.hardware.gpus // plan.tensor.value + 1):
-        split = Split(plan.tensor.value, stages, plan.expert.value)
-        if not obstacles(attempt.model, split, attempt.hardware):
+    split = attempt.split
+    for stages in range(split.pipeline + 1, attempt.hardware.gpus // (split.tensor * split.replicas) + 1):
+        if not obstacles(attempt.model, replace(split, pipeline=stages), attempt.hardware):
             yield {"parallelism.pipeline": stages}
 
 
@@ -238,6 +251,7 @@ def _shorter_sequences(attempt: Attempt) -> Iterator[Changes]:
 KNOBS = (
     Knob(_fractions, "less memory left for the moments after start-up"),
     Knob(_tensors, "more GPUs"),
+    Knob(_tensors_of_fewer_replicas, "fewer replicas, so fewer requests at once in all"),
     Knob(_pipelines, "more GPUs, and each request passes them one after another"),
     Knob(_step_tokens, "long prompts take more steps"),
     Knob(_batches, "fewer requests in one step"),

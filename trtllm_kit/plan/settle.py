@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
+from trtllm_kit.plan.asked import as_asked, reason_of, source_of
 from trtllm_kit.plan.checks import Case, run_checks
 from trtllm_kit.plan.communication import communication_plan
 from trtllm_kit.plan.memory import Sizing, memory_plan
@@ -17,8 +17,14 @@ from trtllm_kit.plan.plan import (
     ParallelismPlan,
     Plan,
     QuantizationPlan,
-    RuntimePlan,
     Source,
+)
+from trtllm_kit.plan.settle_engine import (
+    drafting_of,
+    engine_plan,
+    environment_plan,
+    runtime_plan,
+    speculation_plan,
 )
 from trtllm_kit.plan.weights import Formats
 from trtllm_kit.spec.hardware import Hardware
@@ -27,8 +33,6 @@ from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import DeployProfile
 from trtllm_kit.upstream import Release, release
 from trtllm_kit.upstream.releases import names_series
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
     profile = loaded.profile
     known = release(profile.trtllm_version)
     choice = choose_split(model, loaded, hardware)
+    sizing = sizing_of(model, loaded, hardware, choice.split)
     plan = Plan(
         profile=profile.name,
         model=model,
@@ -61,22 +66,22 @@ def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
         calibration=CalibrationPlan(**profile.calibration.model_dump(), text_sha256=loaded.calibration_sha256),
         parallelism=_parallelism(model, loaded, choice),
         limits=_limits(loaded),
-        runtime=_runtime(loaded),
+        runtime=runtime_plan(loaded, sizing),
+        engine=engine_plan(loaded, known.version),
+        speculation=speculation_plan(loaded, known.version),
         serve=profile.serve,
-        environment=dict(profile.environment),
+        environment=environment_plan(loaded, known.version),
         memory=choice.memory,
         communication=communication_plan(model, choice.split, profile.load.input_tokens),
         findings=(),
     )
-    findings = run_checks(
-        Case(plan=plan, profile=profile, hardware=hardware, sizing=sizing_of(model, profile, hardware, choice.split))
-    )
+    findings = run_checks(Case(plan=plan, profile=profile, hardware=hardware, sizing=sizing, loaded=loaded))
     return plan.model_copy(update={"findings": findings})
 
 
-def sizing_of(model: ModelSpec, profile: DeployProfile, hardware: Hardware, split: Split) -> Sizing:
+def sizing_of(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware, split: Split) -> Sizing:
     """Gather what the memory of a profile depends on, under one split."""
-    asked = profile.quantization
+    profile, asked = loaded.profile, loaded.profile.quantization
     return Sizing(
         model=model,
         hardware=hardware,
@@ -86,21 +91,30 @@ def sizing_of(model: ModelSpec, profile: DeployProfile, hardware: Hardware, spli
         limits=profile.limits,
         kv_cache=profile.kv_cache,
         load=profile.load,
+        drafting=drafting_of(loaded, release(profile.trtllm_version).version),
     )
+
+
+def split_of(profile: DeployProfile, tensor: int) -> Split:
+    """Return the asked ranks, with that many tensor ranks."""
+    asked = profile.parallelism
+    slots = profile.engine.expert_slots or 0
+    return Split(tensor, asked.pipeline, asked.expert, replicas=asked.replicas, expert_slots=slots)
 
 
 def choose_split(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Choice:
     """Take the asked tensor ranks, or the fewest legal ones that hold what is promised."""
     asked = loaded.profile.parallelism
     tensor = 1 if asked.tensor == "auto" else asked.tensor
-    sizing = sizing_of(model, loaded.profile, hardware, Split(tensor, asked.pipeline, asked.expert))
+    sizing = sizing_of(model, loaded, hardware, split_of(loaded.profile, tensor))
     if asked.tensor != "auto":
-        source, why = _source(loaded, "parallelism.tensor"), _why(loaded, "parallelism.tensor")
-        return Choice(sizing.split, memory_plan(sizing), source, why)
-    legal = legal_tensors(model, hardware, asked.pipeline, asked.expert)
+        source, reason = source_of(loaded, "parallelism.tensor"), reason_of(loaded, "parallelism.tensor")
+        return Choice(sizing.split, memory_plan(sizing), source, reason)
+    legal = legal_tensors(model, hardware, sizing.split)
     if legal:
         return _fewest_that_fit(sizing, legal)
-    others = f"pipeline {asked.pipeline} and expert {asked.expert} on {hardware.gpus} GPUs"
+    copies = f", {asked.replicas} replicas" if asked.replicas > 1 else ""
+    others = f"pipeline {asked.pipeline} and expert {asked.expert}{copies} on {hardware.gpus} GPUs"
     return Choice(
         sizing.split, memory_plan(sizing), "rule", f"no tensor rank count is legal with {others}; 1 stands in"
     )
@@ -135,7 +149,7 @@ def _release(profile: DeployProfile, known: Release) -> Decided[str]:
 def _toolchain(loaded: LoadedProfile, known: Release) -> Decided[str]:
     asked = loaded.profile.toolchain
     if asked != "auto":
-        return _asked(loaded, "toolchain", asked)
+        return as_asked(loaded, "toolchain", asked)
     if "llm-api" in known.toolchains:
         reason = f"{known.version} loads Hugging Face checkpoints itself"
         return Decided(value="llm-api", source="upstream", reason=reason)
@@ -146,9 +160,9 @@ def _toolchain(loaded: LoadedProfile, known: Release) -> Decided[str]:
 def _quantization(loaded: LoadedProfile) -> QuantizationPlan:
     asked = loaded.profile.quantization
     return QuantizationPlan(
-        weights=_asked(loaded, "quantization.weights", asked.weights),
-        kv_cache=_asked(loaded, "quantization.kv_cache", asked.kv_cache),
-        exclude=_asked(loaded, "quantization.exclude", asked.exclude),
+        weights=as_asked(loaded, "quantization.weights", asked.weights),
+        kv_cache=as_asked(loaded, "quantization.kv_cache", asked.kv_cache),
+        exclude=as_asked(loaded, "quantization.exclude", asked.exclude),
     )
 
 
@@ -158,8 +172,9 @@ def _parallelism(model: ModelSpec, loaded: LoadedProfile, choice: Choice) -> Par
     counts = f"{heads} KV heads, {choice.split.tensor} tensor ranks"
     return ParallelismPlan(
         tensor=Decided(value=choice.split.tensor, source=choice.source, reason=choice.reason),
-        pipeline=_asked(loaded, "parallelism.pipeline", asked.pipeline),
-        expert=_asked(loaded, "parallelism.expert", asked.expert),
+        pipeline=as_asked(loaded, "parallelism.pipeline", asked.pipeline),
+        expert=as_asked(loaded, "parallelism.expert", asked.expert),
+        replicas=as_asked(loaded, "parallelism.replicas", asked.replicas),
         kv_replication=Decided(value=copies, source="model", reason=counts),
     )
 
@@ -167,34 +182,8 @@ def _parallelism(model: ModelSpec, loaded: LoadedProfile, choice: Choice) -> Par
 def _limits(loaded: LoadedProfile) -> LimitsPlan:
     asked = loaded.profile.limits
     return LimitsPlan(
-        max_batch_size=_asked(loaded, "limits.max_batch_size", asked.max_batch_size),
-        max_num_tokens=_asked(loaded, "limits.max_num_tokens", asked.max_num_tokens),
-        max_seq_len=_asked(loaded, "limits.max_seq_len", asked.max_seq_len),
-        max_beam_width=_asked(loaded, "limits.max_beam_width", asked.max_beam_width),
+        max_batch_size=as_asked(loaded, "limits.max_batch_size", asked.max_batch_size),
+        max_num_tokens=as_asked(loaded, "limits.max_num_tokens", asked.max_num_tokens),
+        max_seq_len=as_asked(loaded, "limits.max_seq_len", asked.max_seq_len),
+        max_beam_width=as_asked(loaded, "limits.max_beam_width", asked.max_beam_width),
     )
-
-
-def _runtime(loaded: LoadedProfile) -> RuntimePlan:
-    profile = loaded.profile
-    return RuntimePlan(
-        runtime=_asked(loaded, "runtime", profile.runtime),
-        free_gpu_memory_fraction=_asked(
-            loaded, "kv_cache.free_gpu_memory_fraction", profile.kv_cache.free_gpu_memory_fraction
-        ),
-        tokens_per_block=_asked(loaded, "kv_cache.tokens_per_block", profile.kv_cache.tokens_per_block),
-        enable_block_reuse=_asked(loaded, "kv_cache.enable_block_reuse", profile.kv_cache.enable_block_reuse),
-        scheduler_policy=_asked(loaded, "scheduler.policy", profile.scheduler.policy),
-        chunked_prefill=_asked(loaded, "scheduler.chunked_prefill", profile.scheduler.chunked_prefill),
-    )
-
-
-def _asked(loaded: LoadedProfile, key: str, value: T) -> Decided[T]:
-    return Decided(value=value, source=_source(loaded, key), reason=_why(loaded, key))
-
-
-def _source(loaded: LoadedProfile, key: str) -> Source:
-    return "profile" if loaded.source(key) == "profile" else "default"
-
-
-def _why(loaded: LoadedProfile, key: str) -> str:
-    return "asked by the profile" if _source(loaded, key) == "profile" else "not asked: trtkit's default"

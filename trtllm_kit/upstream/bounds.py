@@ -7,7 +7,7 @@ from typing import Literal
 
 from trtllm_kit.upstream.facts import Fact, rows
 
-Name = Literal["head_size_step", "beam_width", "free_gpu_memory_fraction"]
+Name = Literal["block_priority", "head_size_step", "beam_width", "free_gpu_memory_fraction", "nvfp4_input_step"]
 
 
 class Bound(Fact):

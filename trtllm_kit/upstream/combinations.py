@@ -7,7 +7,29 @@ from typing import Literal
 
 from trtllm_kit.upstream.facts import Fact, rows
 
-Name = Literal["block_reuse_with_sliding_window", "chunked_prefill_with_pipeline", "fp8_kv_cache_with_qwen2"]
+Name = Literal[
+    "block_reuse_with_sliding_window",
+    "chunked_prefill_with_pipeline",
+    "fp8_kv_cache_with_qwen2",
+    "long_rope_beyond_trained_length",
+    "nvfp4_kv_cache_without_fp8_weights",
+    "nvfp4_kv_cache_without_its_variable",
+    "mtp_with_pipeline",
+    "eagle3_with_pipeline",
+    "ngram_with_pipeline",
+    "draft_target_with_pipeline",
+    "mtp_with_beams",
+    "eagle3_with_beams",
+    "ngram_with_beams",
+    "draft_target_with_beams",
+    "mtp_with_sliding_window",
+    "eagle3_with_sliding_window",
+    "ngram_with_overlap",
+    "draft_target_with_overlap",
+    "beams_with_overlap",
+    "beams_with_cuda_graphs",
+    "host_cache_with_block_reuse",
+]
 
 
 class Combination(Fact):
@@ -21,6 +43,12 @@ class Combination(Fact):
 def combination(name: Name, version: str) -> Combination | None:
     """Return what speaks against a combination in that release, or None when nothing is known to."""
     return next((row.seen_from(version) for row in _rows() if row.name == name and row.holds(version)), None)
+
+
+def speculation_with(kind: str, feature: str, version: str) -> Combination | None:
+    """Return what speaks against a kind of speculation beside a feature (``pipeline``, ``beams``, ...), or None."""
+    found = (row.seen_from(version) for row in _rows() if row.name == f"{kind}_with_{feature}" and row.holds(version))
+    return next(found, None)
 
 
 @cache

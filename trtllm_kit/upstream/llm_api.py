@@ -7,6 +7,8 @@ from functools import cache
 from typing import Any
 
 from trtllm_kit.upstream.facts import Fact, read_table, rows
+from trtllm_kit.upstream.speculation import SECTION as SPECULATION
+from trtllm_kit.upstream.speculation import unknown_fields
 
 _TABLE = "llm_api"
 
@@ -31,6 +33,11 @@ class _Limits(Fact):
     section: str
 
 
+class _KvDtype(Fact):
+    format: str
+    value: str
+
+
 class _WithoutKey(Fact):
     key: str
     value: bool | int | float | str
@@ -52,10 +59,23 @@ def unknown_llm_api_keys(version: str, document: Mapping[str, Any]) -> tuple[str
     return tuple(_unknown(version, document, ""))
 
 
+def kv_cache_dtype(version: str, number_format: str) -> str:
+    """Return what that release's ``kv_cache_config.dtype`` says for a format; ``auto`` follows the checkpoint.
+
+    Up to 1.2.1 the key takes any text and acts on ``fp8`` alone.
+    """
+    held = (row for row in rows(_TABLE, "kv_dtypes", _KvDtype) if row.holds(version))
+    return next((row.value for row in held if row.format == number_format), "auto")
+
+
 def releases_with_key(key: str) -> tuple[str, ...]:
     """Return the releases read exactly that take a dotted key, oldest first."""
-    read: list[str] = read_table(_TABLE)["sources"]["args"]["read_in"]
-    return tuple(version for version in read if llm_api_key(version, key) is not None)
+    return tuple(version for version in releases_read() if llm_api_key(version, key) is not None)
+
+
+def releases_read() -> tuple[str, ...]:
+    """Return the releases whose own keys were read, oldest first."""
+    return tuple(read_table(_TABLE)["sources"]["args"]["read_in"])
 
 
 def limits_section(version: str) -> str:
@@ -74,6 +94,8 @@ def _unknown(version: str, document: Mapping[str, Any], prefix: str) -> Iterator
         entry = llm_api_key(version, key)
         if entry is None:
             yield key
+        elif key == SPECULATION and isinstance(value, Mapping):
+            yield from (f"{key}.{field}" for field in unknown_fields(version, value))
         elif isinstance(value, Mapping) and not entry.open:
             yield from _unknown(version, value, f"{key}.")
 

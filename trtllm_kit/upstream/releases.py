@@ -58,7 +58,7 @@ def release(version: str) -> Release:
     if row is None:
         raise UsageError(
             f"trtllm_version {version!r} is not a release trtkit knows",
-            why="known are " + ", ".join(_span(row) for row in _releases()),
+            why=unknown_release(version),
             hint=f"set trtllm_version to one of them, e.g. trtllm_version: {_newest_in_a_container()}",
         )
     name = row.version if names_series(version) else _name(version.strip(), row)
@@ -70,6 +70,11 @@ def release(version: str) -> Release:
         images=tuple(f"nvcr.io/nvidia/tritonserver:{tag}-trtllm-python-py3" for tag in row.images if named),
         triton_llmapi_model=any(fact.holds(name) for fact in rows("releases", "triton_llmapi_model", _LlmapiModel)),
     )
+
+
+def unknown_release(version: str) -> str:
+    """Return which releases are known when ``version`` names none of them; empty when it does."""
+    return "" if _find(version.strip()) else "known are " + ", ".join(_span(row) for row in _releases())
 
 
 def nearest_release(version: str, suits: Callable[[str], bool]) -> str | None:

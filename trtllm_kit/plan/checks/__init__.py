@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from trtllm_kit.findings import Finding
-from trtllm_kit.plan.checks import capacity, lengths, precision, release, serving, split
+from trtllm_kit.plan.checks import (
+    capacity,
+    engine,
+    environment,
+    four_bit,
+    lengths,
+    model_formats,
+    precision,
+    release,
+    serving,
+    speculation,
+    split,
+)
 from trtllm_kit.plan.checks.case import Case, Rule
 
 __all__ = ["RULES", "Case", "Rule", "run_checks"]
@@ -11,10 +23,15 @@ __all__ = ["RULES", "Case", "Rule", "run_checks"]
 RULES: tuple[Rule, ...] = (
     *split.RULES,
     *precision.RULES,
+    *four_bit.RULES,
+    *model_formats.RULES,
     *release.RULES,
     *capacity.RULES,
     *lengths.RULES,
+    *speculation.RULES,
+    *engine.RULES,
     *serving.RULES,
+    *environment.RULES,
 )
 """Every rule, in the order their findings are shown."""
 _ORDER = ("error", "warning", "info")

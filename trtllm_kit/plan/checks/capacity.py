@@ -92,6 +92,20 @@ def _too_few(case: Case, memory: MemoryPlan) -> Finding:
 
 
 RULES = (
-    Rule(MEMORY_RULE, "KV cache against the asked sequences", sequences),
-    Rule("PF31", "GPU memory against the hardware", gpu_memory),
+    Rule(
+        MEMORY_RULE,
+        "KV cache against the asked sequences",
+        sequences,
+        keys=(
+            "load",
+            "limits",
+            "kv_cache",
+            "parallelism",
+            "speculation",
+            "engine.expert_slots",
+            "gpu_memory",
+            "quantization",
+        ),
+    ),
+    Rule("PF31", "GPU memory against the hardware", gpu_memory, keys=("gpu_memory", "hardware")),
 )

@@ -11,6 +11,7 @@ from trtllm_kit.plan.memory import Sizing
 from trtllm_kit.plan.parallelism import Obstacle, Split, obstacles
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.spec.hardware import Hardware
+from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.profile import DeployProfile
 
 
@@ -22,6 +23,8 @@ class Case:
     profile: DeployProfile
     hardware: Hardware
     sizing: Sizing
+    loaded: LoadedProfile
+    """The profile with what was read beside it: the draft model, hashes of tokenizers and texts."""
 
     @property
     def split(self) -> Split:
@@ -41,3 +44,5 @@ class Rule:
     id: str
     title: str
     run: Callable[[Case], Iterator[Finding]]
+    keys: tuple[str, ...] = ()
+    """Keys of a profile, or whole sections, that it looks at."""

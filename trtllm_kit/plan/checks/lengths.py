@@ -8,7 +8,9 @@ from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.llm_keys import LLM_API_KEYS
 from trtllm_kit.plan.positions import usable_positions
+from trtllm_kit.plan.speculation import logit_rows
 from trtllm_kit.upstream.bounds import bound
+from trtllm_kit.upstream.combinations import combination
 from trtllm_kit.upstream.llm_api import llm_api_key
 
 
@@ -25,6 +27,23 @@ def positions(case: Case) -> Iterator[Finding]:
         + (", unless its config.json is read generously." if doubtful else "."),
         compared=f"max_seq_len {longest:,}, the model's positions {usable.sure:,} ({usable.how})",
         suggestion=_within(case, usable.sure),
+    )
+
+
+def long_rope(case: Case) -> Iterator[Finding]:
+    """PF40: sequences beyond the trained length of a long rope, whose factors releases choose in ways of their own."""
+    rope, longest, version = case.plan.model.rope, case.plan.limits.max_seq_len.value, case.plan.release.value
+    known = combination("long_rope_beyond_trained_length", version)
+    trained = rope.original_max_position
+    if rope.kind != "longrope" or trained is None or longest <= trained or known is None:
+        return
+    yield Finding(
+        rule="PF40",
+        severity=Severity.WARNING,
+        message=f"A long rope and sequences beyond its trained length {known.note} in release {version}.",
+        compared=f"max_seq_len {longest:,}, trained length {trained:,}, the model's positions "
+        f"{usable_positions(case.plan.model).sure:,}",
+        suggestion=_within(case, trained),
     )
 
 
@@ -54,11 +73,13 @@ def lengths(case: Case) -> Iterator[Finding]:
 
 def _wide_batches(case: Case) -> Iterator[Finding]:
     limits, most = case.profile.limits, round(bound("beam_width").value)
-    rows = limits.max_batch_size * limits.max_beam_width
+    drafts = logit_rows(case.sizing.drafting)
+    rows = limits.max_batch_size * limits.max_beam_width * drafts
+    counted = "requests x beams" + (" x drafts and one" if drafts > 1 else "")
     if rows > limits.max_num_tokens:
         yield _warning(
             "A full batch has more tokens to generate than one step may hold.",
-            f"{rows:,} tokens (requests x beams), max_num_tokens {limits.max_num_tokens:,}",
+            f"{rows:,} tokens ({counted}), max_num_tokens {limits.max_num_tokens:,}",
             f"limits.max_num_tokens: {rows}",
         )
     if limits.max_beam_width > most:
@@ -113,7 +134,13 @@ def _warning(message: str, compared: str, suggestion: str) -> Finding:
 
 
 RULES = (
-    Rule("PF11", "Sequence length against the model's positions", positions),
-    Rule("PF22", "Lengths and batches against the limits", lengths),
-    Rule("PF27", "Tokens of a KV block", block_size),
+    Rule("PF11", "Sequence length against the model's positions", positions, keys=("limits.max_seq_len", "load")),
+    Rule(
+        "PF22",
+        "Lengths and batches against the limits",
+        lengths,
+        keys=("load", "limits", "scheduler.chunked_prefill", "speculation.draft_tokens"),
+    ),
+    Rule("PF40", "Long rope beyond its trained length", long_rope, keys=("limits.max_seq_len",)),
+    Rule("PF27", "Tokens of a KV block", block_size, keys=("kv_cache.tokens_per_block",)),
 )

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
-from trtllm_kit.plan.quantization import fused_groups, idle_patterns, module_of, quantised_tensors
+from trtllm_kit.plan.quantization import fused_groups, idle_patterns, module_of, plain_weights_advice, quantised_tensors
 from trtllm_kit.upstream.combinations import combination
 from trtllm_kit.upstream.precision import Part, formats_for, precision
 
+KV_SCALES = "TRTLLM_LOAD_KV_SCALES"
+"""Variable of the server process that lets it read the KV scales of a checkpoint."""
 _KEYS: dict[Part, str] = {"weights": "quantization.weights", "kv_cache": "quantization.kv_cache"}
 
 
@@ -30,6 +32,7 @@ def kv_format(case: Case) -> Iterator[Finding]:
             compared=f"weights {case.plan.quantization.weights.value}, kv_cache {chosen}",
             suggestion="quantization.weights: fp8, or quantization.kv_cache: bf16",
         )
+    yield from _nvfp4_cache(case)
     known = combination("fp8_kv_cache_with_qwen2", case.plan.release.value)
     if chosen == "fp8" and case.plan.model.family == "qwen2" and known is not None:
         yield Finding(
@@ -38,6 +41,30 @@ def kv_format(case: Case) -> Iterator[Finding]:
             message=f"Qwen2 models, whose keys have outliers, and an FP8 KV cache together {known.note}.",
             compared=f"family {case.plan.model.family}, kv_cache {chosen}",
             suggestion="quantization.kv_cache: bf16, or read the quality report in the manifest of convert",
+        )
+
+
+def _nvfp4_cache(case: Case) -> Iterator[Finding]:
+    formats, version = case.plan.quantization, case.plan.release.value
+    if formats.kv_cache.value != "nvfp4":
+        return
+    known = combination("nvfp4_kv_cache_without_fp8_weights", version)
+    if formats.weights.value != "fp8" and known is not None:
+        yield Finding(
+            rule="PF8",
+            severity=Severity.WARNING,
+            message=f"An NVFP4 KV cache and weights that are not FP8 {known.note} together.",
+            compared=f"weights {formats.weights.value}, kv_cache nvfp4; {known.source}",
+            suggestion="quantization.kv_cache: fp8",
+        )
+    variable, known = case.plan.variables.get(KV_SCALES), combination("nvfp4_kv_cache_without_its_variable", version)
+    if variable != "1" and known is not None:
+        yield Finding(
+            rule="PF8",
+            severity=Severity.WARNING,
+            message=f"An NVFP4 KV cache and an environment without {KV_SCALES} {known.note}.",
+            compared=f"{KV_SCALES} is {variable or 'not set'}, wanted 1; {known.source}",
+            suggestion=f'environment: {{{KV_SCALES}: "1"}}',
         )
 
 
@@ -51,7 +78,7 @@ def source_format(case: Case) -> Iterator[Finding]:
         severity=Severity.ERROR,
         message="The model is quantised already, and trtkit converts 16-bit checkpoints.",
         compared=f"quantization_config.quant_method is {method}, wanted none",
-        suggestion="give the folder of the model's 16-bit original",
+        suggestion=plain_weights_advice(case.plan.model),
     )
 
 
@@ -59,7 +86,7 @@ def exclusions(case: Case) -> Iterator[Finding]:
     """PF32: exclude patterns that name nothing, or that leave nothing to quantise."""
     model, formats = case.plan.model, case.plan.quantization
     patterns = formats.exclude.value
-    if formats.weights.value != "fp8":
+    if formats.weights.value == "bf16":
         return
     idle = idle_patterns(model, patterns)
     if idle:
@@ -76,7 +103,7 @@ def exclusions(case: Case) -> Iterator[Finding]:
             rule="PF32",
             severity=Severity.WARNING,
             message="The exclude patterns leave no weight to quantise.",
-            compared=f"exclude {', '.join(patterns)}; 0 modules in fp8",
+            compared=f"exclude {', '.join(patterns)}; 0 modules in {formats.weights.value}",
             suggestion="quantization.weights: bf16, or fewer patterns in quantization.exclude",
         )
 
@@ -119,9 +146,19 @@ def _on_gpu(case: Case, rule: str, part: Part, chosen: str) -> Iterator[Finding]
 
 
 RULES = (
-    Rule("PF7", "Weight format against the GPU", weight_format),
-    Rule("PF8", "KV cache format against the GPU and the model", kv_format),
-    Rule("PF12", "Format of the given checkpoint", source_format),
-    Rule("PF32", "Exclude patterns against the model", exclusions),
-    Rule("PF33", "Calibration text", calibration_text),
+    Rule(
+        "PF7",
+        "Weight format against the GPU",
+        weight_format,
+        keys=("quantization.weights", "hardware", "trtllm_version"),
+    ),
+    Rule(
+        "PF8",
+        "KV cache format against the GPU and the model",
+        kv_format,
+        keys=("quantization.kv_cache", "quantization.weights", "hardware", "trtllm_version"),
+    ),
+    Rule("PF12", "Format of the given checkpoint", source_format, keys=("quantization.weights",)),
+    Rule("PF32", "Exclude patterns against the model", exclusions, keys=("quantization.exclude",)),
+    Rule("PF33", "Calibration text", calibration_text, keys=("calibration.text",)),
 )

@@ -7,8 +7,8 @@ from functools import partial
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
-from trtllm_kit.plan.llm_keys import LLM_API_KEYS
-from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.plan.llm_keys import LLM_API_KEYS, Setting, settings_of, spelt
+from trtllm_kit.plan.plan import profile_key
 from trtllm_kit.upstream import known_releases, nearest_release, release
 from trtllm_kit.upstream.combinations import combination
 from trtllm_kit.upstream.families import World, family_support
@@ -68,7 +68,7 @@ def together(case: Case) -> Iterator[Finding]:
 
 def _reuse_with_windows(case: Case) -> Iterator[Finding]:
     version, longest = case.plan.release.value, case.plan.limits.max_seq_len.value
-    window = _shortest_window(case.plan.model)
+    window = min(case.plan.runtime.max_attention_window.value, default=None)
     known = combination("block_reuse_with_sliding_window", version)
     if window is None or window >= longest or not case.plan.runtime.enable_block_reuse.value or known is None:
         return
@@ -101,13 +101,14 @@ def keys(case: Case) -> Iterator[Finding]:
     if case.plan.toolchain.value != "llm-api":
         return
     version, decided = case.plan.release.value, dict(case.plan.decisions())
+    yield from _settings(case)
     for name, key in LLM_API_KEYS.items():
         fixed, value = value_without_key(version, key), decided[name].value
         if llm_api_key(version, key) is not None or (fixed is not None and value == fixed):
             continue
         nearest = nearest_release(version, partial(_has_key, key))
         known = "what it does is not known" if fixed is None else f"{version} always uses {fixed}"
-        ways = [] if fixed is None else [f"{_profile_key(name)}: {fixed}"]
+        ways = [] if fixed is None else [f"{profile_key(name)}: {fixed}"]
         ways += [f"trtllm_version: {nearest}"] if nearest else []
         yield Finding(
             rule="PF24",
@@ -116,6 +117,37 @@ def keys(case: Case) -> Iterator[Finding]:
             compared=f"{name} is {value}, {known}; the key is in {', '.join(releases_with_key(key)) or 'none'}",
             suggestion=", or ".join(ways) or "another release",
         )
+
+
+def _settings(case: Case) -> Iterator[Finding]:
+    """Yield what is written only where it is asked for, and the release has no key or no such value for."""
+    version = case.plan.release.value
+    for setting, value in settings_of(case.plan):
+        name, key = profile_key(setting.decision), llm_api_key(version, setting.key)
+        if key is None:
+            yield _no_key(setting, name, value, version)
+        elif key.allowed and value not in key.allowed:
+            surely = key.certainty == "read"
+            yield Finding(
+                rule="PF24",
+                severity=Severity.ERROR if surely else Severity.WARNING,
+                message=f"Release {version} {'has' if surely else 'is known to have'} no value {value} for "
+                f"{setting.key}.",
+                compared=f"{name} becomes {value}; {setting.key} takes {', '.join(map(str, key.allowed))}",
+                suggestion=f"{name}: {spelt(setting.quiet)}",
+            )
+
+
+def _no_key(setting: Setting, name: str, value: object, version: str) -> Finding:
+    nearest = nearest_release(version, partial(_has_key, setting.key))
+    newer = f", or trtllm_version: {nearest}" if nearest else ""
+    return Finding(
+        rule="PF24",
+        severity=Severity.ERROR,
+        message=f"Release {version} has no LLM-API key {setting.key}, so {name} cannot be set.",
+        compared=f"{name} is {value}; the key is in {', '.join(releases_with_key(setting.key)) or 'none'}",
+        suggestion=f"{name}: {spelt(setting.quiet)}{newer}",
+    )
 
 
 def toolchain(case: Case) -> Iterator[Finding]:
@@ -164,25 +196,27 @@ def _family_advice(case: Case, world: World) -> str:
     return f"toolchain: llm-api with trtllm_version: {other}" if other else "another model: no release lists this one"
 
 
-def _shortest_window(model: ModelSpec) -> int | None:
-    windows = (layer.attention.window for layer in model.layers if layer.attention.kind == "sliding")
-    return min((window for window in windows if window is not None), default=None)
-
-
-def _profile_key(decision: str) -> str:
-    """Return the profile key behind a decision; the runtime's settings stand in two sections of a profile."""
-    section, name = decision.split(".")
-    if section != "runtime":
-        return decision
-    return {"scheduler_policy": "scheduler.policy", "chunked_prefill": "scheduler.chunked_prefill"}.get(
-        name, f"kv_cache.{name}"
-    )
-
-
 RULES = (
-    Rule("PF13", "Architecture known to the release", family),
-    Rule("PF19", "Triton container for the release", container),
-    Rule("PF23", "Features that fail, or are untested, together", together),
-    Rule("PF24", "Settings the release has a key for", keys),
-    Rule("PF26", "Toolchain for the release", toolchain),
+    Rule("PF13", "Architecture known to the release", family, keys=("trtllm_version", "toolchain")),
+    Rule("PF19", "Triton container for the release", container, keys=("trtllm_version", "runtime")),
+    Rule(
+        "PF23",
+        "Features that fail, or are untested, together",
+        together,
+        keys=(
+            "kv_cache.enable_block_reuse",
+            "kv_cache.max_attention_window",
+            "limits.max_seq_len",
+            "scheduler.chunked_prefill",
+            "parallelism.pipeline",
+            "trtllm_version",
+        ),
+    ),
+    Rule(
+        "PF24",
+        "Settings the release has a key for",
+        keys,
+        keys=("engine", "kv_cache", "scheduler", "parallelism", "quantization.kv_cache", "trtllm_version"),
+    ),
+    Rule("PF26", "Toolchain for the release", toolchain, keys=("toolchain", "trtllm_version")),
 )

@@ -58,6 +58,11 @@ def _refused(message: str, compared: str, suggestion: str) -> Finding:
 
 
 RULES = (
-    Rule("PF29", "Runtime against the hardware, the engine and the release", runtime),
-    Rule("PF30", "Ports of the server", ports),
+    Rule(
+        "PF29",
+        "Runtime against the hardware, the engine and the release",
+        runtime,
+        keys=("runtime", "toolchain", "hardware", "trtllm_version"),
+    ),
+    Rule("PF30", "Ports of the server", ports, keys=("serve.http_port", "serve.grpc_port", "serve.metrics_port")),
 )

@@ -42,10 +42,18 @@ def kv_heads(case: Case) -> Iterator[Finding]:
     yield Finding(
         rule="PF2",
         severity=Severity.INFO,  # asked for, or the fewest ranks that fit: auto takes no more
-        message=f"Every KV head is copied {copies} times, which multiplies the whole KV cache by it.",
+        message=_COPIED_LATENT if _is_latent(case) else _COPIED_HEADS.format(copies),
         compared=f"{heads} KV heads, {ranks} tensor ranks, {held} a rank",
         suggestion=_without_copies(case, replace(case.split, tensor=heads)),
     )
+
+
+_COPIED_HEADS = "Every KV head is copied {} times, which multiplies the whole KV cache by it."
+_COPIED_LATENT = "Every tensor rank caches the whole latent vector of every token: more ranks hold no more of them."
+
+
+def _is_latent(case: Case) -> bool:
+    return any(layer.attention.latent is not None for layer in case.plan.model.layers)
 
 
 def _without_copies(case: Case, split: Split) -> str:
@@ -55,8 +63,48 @@ def _without_copies(case: Case, split: Split) -> str:
         return f"nothing to do: {split.tensor} ranks are not legal here, {blocked[0].compared}"
     if not memory_plan(replace(case.sizing, split=split)).fits:
         return f"nothing to do: {split.tensor} ranks hold too little"
-    idle = case.hardware.gpus - split.world_size
+    idle = case.hardware.gpus - split.gpus
     return f"parallelism.tensor: {split.tensor} (holds what is asked too, and leaves {idle} GPUs idle)"
+
+
+def ranks(case: Case) -> Iterator[Finding]:
+    """PF20: more ranks than GPUs, and tensor ranks whose results travel over a network or over PCIe."""
+    yield from _in_the_way("PF20")(case)
+    machine, split = case.hardware, case.split
+    if machine.is_rehearsal or split.tensor == 1 or not machine.nvlink_domain < split.tensor <= fast_reach(machine):
+        return
+    yield Finding(
+        rule="PF20",
+        severity=Severity.WARNING,
+        message="Tensor ranks exchange every layer's result over PCIe: these GPUs have no NVLink to each other.",
+        compared=f"{split.tensor} tensor ranks, {_pcie_time(case)}",
+        suggestion=_instead_of_pcie(case),
+    )
+
+
+def _pcie_time(case: Case) -> str:
+    """Return what a prefill sends and how long that takes at the link's rate, which is a floor."""
+    traffic, link = case.plan.communication, case.hardware.gpu.pcie
+    sent = f"each GPU sends {traffic.sent_bytes_per_gpu / 1e9:.1f} GB for {case.profile.load.input_tokens:,} tokens"
+    if link is None:
+        return sent
+    rate = link.bytes_per_second.value
+    return (
+        f"{sent}, {traffic.sent_bytes_per_gpu / rate * 1e3:.0f} ms at best "
+        f"over PCIe {link.generation} x{link.lanes} at {rate / 1e9:.0f} GB/s"
+    )
+
+
+def _instead_of_pcie(case: Case) -> str:
+    """Propose pipeline stages where they hold what is asked, and what to know of NCCL without NVLink."""
+    staged = replace(case.split, tensor=1, expert=1, pipeline=case.split.world_size)
+    works = not obstacles(case.plan.model, staged, case.hardware)
+    works = works and memory_plan(replace(case.sizing, split=staged)).fits
+    way = f"parallelism.tensor: 1 with parallelism.pipeline: {staged.pipeline} (only the ends of stages talk); " * works
+    return way + (
+        "or keep them, on GPUs that `nvidia-smi topo -m` shows as PIX or PXB; "
+        "a first all-reduce that hangs is the IOMMU or ACS, and ends with NCCL_P2P_DISABLE=1"
+    )
 
 
 def head_size(case: Case) -> Iterator[Finding]:
@@ -91,8 +139,7 @@ def vocabulary(case: Case) -> Iterator[Finding]:
 
 
 def _tensor_suggestion(case: Case) -> str:
-    asked = case.profile.parallelism
-    legal = legal_tensors(case.plan.model, case.hardware, asked.pipeline, asked.expert)
+    legal = legal_tensors(case.plan.model, case.hardware, case.split)
     if not legal:
         return "parallelism.expert: 1 and parallelism.pipeline: 1 leave more ways to split; none is legal as it is"
     nearest = min(legal, key=lambda size: (abs(size - case.split.tensor), size))
@@ -115,13 +162,16 @@ def _expert_suggestion(case: Case) -> str:
 
 
 def _rank_suggestion(case: Case) -> str:
-    model, hardware, pipeline = case.plan.model, case.hardware, case.split.pipeline
-    if not legal_tensors(model, hardware, pipeline, case.split.expert):
+    model, hardware, split = case.plan.model, case.hardware, case.split
+    fewer = hardware.gpus // split.world_size
+    if split.replicas > 1 and 0 < fewer < split.replicas:
+        return f"parallelism.replicas: {fewer}"
+    if not legal_tensors(model, hardware, split):
         return f"parallelism.pipeline: 1 and parallelism.tensor: auto; {hardware.name} has {hardware.gpus} GPUs"
     reach = fast_reach(hardware)
-    if case.split.tensor > reach:
-        stages = ceil(case.split.tensor / reach) * pipeline
-        within = Split(reach, stages, case.split.expert)
+    if split.tensor > reach:
+        stages = ceil(split.tensor / reach) * split.pipeline
+        within = replace(split, tensor=reach, pipeline=stages)
         if not obstacles(model, within, hardware):
             return f"parallelism.tensor: {reach} with parallelism.pipeline: {stages}"
     return _tensor_suggestion(case)
@@ -130,11 +180,21 @@ def _rank_suggestion(case: Case) -> str:
 _SUGGESTIONS = {"PF20": _rank_suggestion, "PF28": _expert_suggestion}
 
 RULES = (
-    Rule("PF1", "Attention heads split over tensor ranks", _in_the_way("PF1")),
-    Rule("PF2", "KV heads split or copied over tensor ranks", kv_heads),
-    Rule("PF3", "Head size", head_size),
-    Rule("PF4", "Vocabulary padded for the tensor ranks", vocabulary),
-    Rule("PF6", "Feed-forward width split over ranks", _in_the_way("PF6")),
-    Rule("PF20", "Ranks against GPUs, nodes and NVLink", _in_the_way("PF20")),
-    Rule("PF28", "Experts shared out over expert ranks", _in_the_way("PF28")),
+    Rule("PF1", "Attention heads split over tensor ranks", _in_the_way("PF1"), keys=("parallelism.tensor",)),
+    Rule("PF2", "KV heads split or copied over tensor ranks", kv_heads, keys=("parallelism.tensor",)),
+    Rule("PF3", "Head size", head_size, keys=("parallelism.tensor",)),
+    Rule("PF4", "Vocabulary padded for the tensor ranks", vocabulary, keys=("parallelism.tensor",)),
+    Rule(
+        "PF6",
+        "Feed-forward width split over ranks",
+        _in_the_way("PF6"),
+        keys=("parallelism.tensor", "parallelism.expert"),
+    ),
+    Rule("PF20", "Ranks against GPUs, nodes and NVLink", ranks, keys=("parallelism", "hardware")),
+    Rule(
+        "PF28",
+        "Experts shared out over expert ranks",
+        _in_the_way("PF28"),
+        keys=("parallelism.expert", "parallelism.tensor"),
+    ),
 )

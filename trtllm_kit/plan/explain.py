@@ -1,0 +1,213 @@
+"""What one key of a deploy profile is: meaning, values, cost, what becomes of it in each release, who sets it. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from trtllm_kit.errors import UsageError
+from trtllm_kit.plan.checks import RULES
+from trtllm_kit.plan.llm_keys import LLM_API_KEYS, SETTINGS
+from trtllm_kit.plan.plan import profile_key
+from trtllm_kit.plan.speculation_keys import FIELDS
+from trtllm_kit.spec.load import LoadedProfile, profile_schema
+from trtllm_kit.spec.schema_words import SchemaWords
+from trtllm_kit.upstream.environment import ranges_of, variable, variables
+from trtllm_kit.upstream.llm_api import limits_section, llm_api_key, releases_read
+from trtllm_kit.upstream.speculation import KINDS, SECTION, decoding_type, speculation_field
+
+ENVIRONMENT = "environment"
+_OWN_KEYS = {
+    "engine.cuda_graphs": "cuda_graph_config",
+    "engine.cuda_graph_max_batch_size": "cuda_graph_config.max_batch_size",
+    "engine.cuda_graph_padding": "cuda_graph_config.enable_padding",
+}
+"""Keys of the LLM API that are written by hand and not from a table of decisions."""
+
+
+class Becomes(BaseModel):
+    """What a key is in the LLM API of one release."""
+
+    model_config = ConfigDict(frozen=True)
+
+    release: str
+    key: str | None
+    """Dotted; None when the release has none."""
+    default: Any = None
+    allowed: tuple[str | int, ...] = ()
+
+
+class Explanation(BaseModel):
+    """Everything trtkit knows of one profile key."""
+
+    model_config = ConfigDict(frozen=True)
+
+    key: str
+    description: str
+    values: str
+    """What it may be, in words."""
+    default: Any = None
+    required: bool = False
+    cost: str
+    """What raising it, or switching it on, costs; empty when its description names no cost."""
+    becomes: tuple[Becomes, ...] = ()
+    """In releases read exactly, oldest first; empty when it is no LLM-API setting."""
+    set_by: dict[str, Any] = {}
+    """Shipped profiles that set it, and to what."""
+    checks: dict[str, str] = {}
+    """Rules that look at it: id and title."""
+
+
+def explain(key: str, profiles: Iterable[LoadedProfile]) -> Explanation:
+    """Explain a dotted key, or ``environment.NAME``; raises ``UsageError`` with a near spelling for an unknown one."""
+    loaded = tuple(profiles)
+    section, _, name = key.partition(".")
+    if section == ENVIRONMENT and name:
+        return _variable(name, loaded)
+    schema = profile_schema()
+    node = _node(schema, key)
+    if node is None:
+        raise _unknown(key)
+    words, description = SchemaWords(schema), str(node.get("description", ""))
+    return Explanation(
+        key=key,
+        description=description or f"A section; its keys: {', '.join(words.keys(tuple(key.split('.'))))}.",
+        values=words.allowed(tuple(key.split("."))),
+        default=node.get("default"),
+        required="default" not in node,
+        cost=cost_of(description),
+        becomes=tuple(_becomes(key)),
+        set_by=_set_by(key, loaded),
+        checks=_checks(key),
+    )
+
+
+def keys() -> tuple[str, ...]:
+    """Return every dotted key of a profile, sections included, and every known variable as ``environment.NAME``."""
+    schema = profile_schema()
+    named = (f"{ENVIRONMENT}.{name}" for name in dict.fromkeys(row.name for row in variables()))
+    return (*_keys(schema, schema, ""), *named)
+
+
+def cost_of(description: str) -> str:
+    """Return the sentences of a description that name a cost."""
+    sentences = re.split(r"(?<=\.)\s+", description)
+    return " ".join(sentence for sentence in sentences if re.search(r"\bcosts?\b", sentence))
+
+
+def _variable(name: str, loaded: tuple[LoadedProfile, ...]) -> Explanation:
+    ranges = ranges_of(name)
+    if not ranges:
+        raise _unknown(f"{ENVIRONMENT}.{name}")
+    found = ((release, variable(name, release)) for release in releases_read())
+    return Explanation(
+        key=f"{ENVIRONMENT}.{name}",
+        description=ranges[-1].does,
+        values=ranges[-1].values,
+        default=ranges[-1].default,
+        cost="",
+        becomes=tuple(
+            Becomes(release=release, key=name if row else None, default=row.default if row else None)
+            for release, row in found
+        ),
+        set_by={one.profile.name: one.profile.environment[name] for one in loaded if name in one.profile.environment},
+        checks=_checks(ENVIRONMENT),
+    )
+
+
+def _becomes(key: str) -> Iterator[Becomes]:
+    """Yield what a key becomes in each release that was read exactly; nothing for keys that are not the LLM API's."""
+    for release in releases_read():
+        names = _upstream_names(key, release)
+        if names:
+            yield _in_release(names, release)
+
+
+def _in_release(names: tuple[str, ...], release: str) -> Becomes:
+    for name in names:
+        section, _, field = name.rpartition(".")
+        if section == SECTION:
+            if field == "decoding_type":
+                return Becomes(release=release, key=name, allowed=_literals(release))
+            if any(speculation_field(kind, field, release) for kind in KINDS):
+                return Becomes(release=release, key=name)
+        elif entry := llm_api_key(release, name):
+            return Becomes(release=release, key=name, default=entry.default, allowed=entry.allowed)
+    return Becomes(release=release, key=None)
+
+
+def _literals(release: str) -> tuple[str, ...]:
+    return tuple(decoding_type(kind, release).literal for kind in KINDS)
+
+
+def _upstream_names(key: str, release: str) -> tuple[str, ...]:
+    """Return the dotted LLM-API names a profile key has in one release or another, the newest first."""
+    section, _, name = key.partition(".")
+    if section == "speculation" and name:
+        return tuple(f"{SECTION}.{field}" for field in FIELDS[name])
+    if section == "limits" and name:
+        prefix = limits_section(release)
+        return (f"{prefix}.{name}" if prefix else name,)
+    tables = {profile_key(decision): target for decision, target in LLM_API_KEYS.items()}
+    tables |= {profile_key(setting.decision): setting.key for setting in SETTINGS} | _OWN_KEYS
+    return (tables[key],) if key in tables else ()
+
+
+def _set_by(key: str, loaded: tuple[LoadedProfile, ...]) -> dict[str, Any]:
+    return {one.profile.name: _value(one.profile.model_dump(mode="json"), key) for one in loaded if key in one.origins}
+
+
+def _value(document: Mapping[str, Any], key: str) -> Any:
+    value: Any = document
+    for name in key.split("."):
+        value = value[name]
+    return value
+
+
+def _checks(key: str) -> dict[str, str]:
+    """Return the rules that look at a key, at its section, or, for a section, at a key of it."""
+    return {rule.id: rule.title for rule in RULES if any(_touches(key, one) for one in rule.keys)}
+
+
+def _touches(key: str, looked_at: str) -> bool:
+    return key == looked_at or key.startswith(f"{looked_at}.") or looked_at.startswith(f"{key}.")
+
+
+def _node(schema: Mapping[str, Any], key: str) -> Mapping[str, Any] | None:
+    """Return the schema of a key with the description and default that stand beside a reference."""
+    node: Mapping[str, Any] = schema
+    for name in key.split("."):
+        found = _target(schema, node).get("properties", {}).get(name)
+        if found is None:
+            return None
+        node = found
+    return node
+
+
+def _keys(schema: Mapping[str, Any], node: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    for name, child in _target(schema, node).get("properties", {}).items():
+        yield f"{prefix}{name}"
+        yield from _keys(schema, child, f"{prefix}{name}.")
+
+
+def _target(schema: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Follow a reference, also where the value may be absent."""
+    options = [node, *node.get("anyOf", ()), *node.get("allOf", ())]
+    reference = next((one["$ref"] for one in options if "$ref" in one), None)
+    target: Mapping[str, Any] = schema["$defs"][reference.rsplit("/", 1)[1]] if reference else node
+    return target
+
+
+def _unknown(key: str) -> UsageError:
+    known = keys()
+    homes = [one for one in known if one.rpartition(".")[2] == key]
+    near = homes or difflib.get_close_matches(key, known, n=3)
+    return UsageError(
+        f"no profile key {key}",
+        why="a profile has no such key" + (f"; near it are {', '.join(near)}" if near else ""),
+        hint=f"trtkit profiles explain {near[0]}" if near else "docs/reference/profile-keys.md lists every key",
+    )

@@ -1,0 +1,129 @@
+"""Speculative decoding by release: the word for each kind, its fields, what it keeps in memory, its draft gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, Literal
+
+from trtllm_kit.upstream.facts import Fact, rows
+
+Kind = Literal["eagle3", "mtp", "ngram", "draft_target"]
+KINDS: tuple[Kind, ...] = ("eagle3", "mtp", "ngram", "draft_target")
+SECTION = "speculative_config"
+_TABLE = "speculation"
+
+
+class DecodingType(Fact):
+    """How a release spells a kind in ``decoding_type``."""
+
+    kind: Kind
+    literal: str
+    also: tuple[str, ...] = ()
+    """Other words that it takes for the same."""
+
+    def takes(self, literal: object) -> bool:
+        """Whether the release understands a word as this kind."""
+        return literal == self.literal or literal in self.also
+
+
+class Field(Fact):
+    """One field of ``speculative_config`` in one range of releases."""
+
+    key: str
+    kinds: tuple[Kind, ...] = KINDS
+    type: str
+    internal: bool = False
+    """The release fills it in itself."""
+    default: int | None = None
+    """What the plan takes when it is not asked, where the releases do not agree."""
+
+
+class _KvLayers(Fact):
+    kind: Kind
+    layers: Literal["of_the_draft", "a_token"]
+
+
+class _OneEngine(Fact):
+    kind: Kind
+
+
+class Gate(Fact):
+    """How a release names and measures its draft gate."""
+
+    threshold: str
+    window: str
+    measures: Literal["accepted_tokens", "accepted_share"]
+
+
+class DraftArchitecture(Fact):
+    """An architecture that draft checkpoints name in ``config.json``."""
+
+    architecture: str
+    eagle3: bool
+
+
+def decoding_type(kind: Kind, version: str) -> DecodingType:
+    """Return how that release spells a kind."""
+    found = (row for row in rows(_TABLE, "literals", DecodingType) if row.kind == kind and row.holds(version))
+    return next(found).seen_from(version)
+
+
+def speculation_field(kind: Kind, key: str, version: str) -> Field | None:
+    """Return what that release says of a field of a kind, or None when the kind does not take it there."""
+    return next((row.seen_from(version) for row in fields() if row.key == key and _fits(row, kind, version)), None)
+
+
+def releases_with_field(kind: Kind, key: str) -> tuple[str, ...]:
+    """Return the releases read exactly whose kind takes the field, oldest first."""
+    read = next(row for row in fields() if row.read_in).read_in
+    return tuple(version for version in read if speculation_field(kind, key, version) is not None)
+
+
+def unknown_fields(version: str, section: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys of a ``speculative_config`` that the release does not take; ``decoding_type`` must be known."""
+    kinds = [kind for kind in KINDS if decoding_type(kind, version).takes(section.get("decoding_type"))]
+    if not kinds:
+        return ("decoding_type",)
+    names = (name for name in section if name != "decoding_type")
+    return tuple(name for name in names if speculation_field(kinds[0], name, version) is None)
+
+
+def kv_layers(kind: Kind, version: str, draft_layers: int, draft_tokens: int) -> int:
+    """Return the layers of KV cache that drafting keeps beside the model's own."""
+    found = (row for row in rows(_TABLE, "kv_layers", _KvLayers) if row.kind == kind and row.holds(version))
+    row = next(found, None)
+    if row is None:
+        return 0
+    return draft_tokens if row.layers == "a_token" else draft_layers
+
+
+def extra_kv_tokens(kind: Kind, version: str, draft_tokens: int) -> int:
+    """Return the tokens a sequence holds in the KV cache beyond its text: the drafts, and those of a shared engine."""
+    shared = any(row.kind == kind and row.holds(version) for row in rows(_TABLE, "one_engine", _OneEngine))
+    return 2 * draft_tokens - 1 if shared else draft_tokens
+
+
+def draft_gate(version: str) -> Gate | None:
+    """Return the draft gate of a release, or None when it has none, or none whose names are known."""
+    return next((row for row in rows(_TABLE, "gate", Gate) if row.holds(version)), None)
+
+
+def draft_architecture(name: str) -> DraftArchitecture | None:
+    """Return what is known of a draft's architecture, or None."""
+    return next((row for row in rows(_TABLE, "drafts", DraftArchitecture) if row.architecture == name), None)
+
+
+@cache
+def fields() -> tuple[Field, ...]:
+    """Return every row of the fields."""
+    return rows(_TABLE, "fields", Field)
+
+
+def fields_of(kind: Kind, version: str) -> Iterator[str]:
+    """Yield the fields that a kind takes in that release."""
+    return (row.key for row in fields() if _fits(row, kind, version))
+
+
+def _fits(row: Field, kind: Kind, version: str) -> bool:
+    return kind in row.kinds and row.holds(version)
