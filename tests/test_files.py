@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trtllm_kit.files import NOTHING, UnfitFile, open_file, read_file, read_text, stamp_of, what_is
+from trtllm_kit.files import NOTHING, UnfitFile, open_file, read_file, read_text, replace_text, stamp_of, what_is
 
 
 def make_socket(path: Path) -> None:
@@ -100,3 +100,34 @@ def test_a_stamp_knows_the_file_from_another_and_from_its_later_self(tmp_path: P
     assert first != renamed
     os.utime(path, ns=(1, 1))
     assert renamed != stamp()
+
+
+def refuse(self: Path, target: Path) -> Path:
+    """Fail as a rename does on a full disk."""
+    raise OSError("full")
+
+
+def test_a_replaced_file_is_old_or_new_and_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write that fails leaves the old text and nothing beside it; one that works keeps the mode and the link."""
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").chmod(0o640)
+    (tmp_path / "link").symlink_to("file")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", refuse)
+        with pytest.raises(OSError, match="full"):
+            replace_text(tmp_path / "link", "new")
+    assert "old" == (tmp_path / "file").read_text()
+    assert {"file", "link"} == {path.name for path in tmp_path.iterdir()}
+
+    replace_text(tmp_path / "link", "new")
+    assert ("new", True) == ((tmp_path / "file").read_text(), (tmp_path / "link").is_symlink())
+    assert 0o640 == (tmp_path / "file").stat().st_mode & 0o777
+    assert {"file", "link"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_a_device_is_written_and_not_put_aside(tmp_path: Path) -> None:
+    """/dev/null stays what it is."""
+    (tmp_path / "null").symlink_to("/dev/null")
+    replace_text(tmp_path / "null", "text")
+
+    assert Path("/dev/null") == (tmp_path / "null").readlink()

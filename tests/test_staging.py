@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trtllm_kit.artifact import MANIFEST, check_sizes, read_manifest
+from trtllm_kit.artifact import MANIFEST, read_manifest, require_intact
 from trtllm_kit.errors import KitError, LockTimeout, ManifestError, OutputOccupied, StorageError, UsageError
-from trtllm_kit.staging import staged
+from trtllm_kit.staging import locked, staged
 
 FILES = {"a.txt": "alpha", "deep/b.txt": "beta", "c.txt": "gamma"}
 
@@ -53,7 +53,7 @@ def test_a_published_artifact_holds_its_files_and_a_manifest_that_matches(tmp_pa
     make(tmp_path / "out")
 
     manifest = read_manifest(tmp_path / "out", "engine")
-    check_sizes(tmp_path / "out", manifest)
+    require_intact(tmp_path / "out", manifest)
     assert ["a.txt", "c.txt", "deep/b.txt"] == [entry.path for entry in manifest.files]
     assert manifest.files[0].sha256 == "8ed3f6ad685b959ead7022518e1af76cd816f8e8ec7ccdda1ed4018e8f2223f8"
     assert ["out"] == [path.name for path in tmp_path.iterdir()]
@@ -107,6 +107,39 @@ def test_finished_files_of_a_killed_run_are_not_written_again(tmp_path: Path) ->
     with staged(tmp_path / "out", "engine", "k1") as stage:
         assert stage is not None
         assert stage.resumed
+        assert [True, True, False] == [stage.has(name) for name in FILES]
+        stage.discard()
+
+
+def test_what_a_killed_run_had_not_finished_is_no_part_of_the_artifact(tmp_path: Path) -> None:
+    """Scratch files, links and a manifest that nobody journalled are removed before the work goes on."""
+    make(tmp_path / "whole")
+    process = multiprocessing.get_context("fork").Process(target=make, args=(tmp_path / "out", "k1", FILES, 2))
+    process.start()
+    process.join()
+    stage = tmp_path / ".out.partial"
+    (stage / "deep" / "scratch.tmp").write_text("half")
+    (stage / MANIFEST).write_text("{")
+    (stage / "link").symlink_to("deep")
+    (stage / "deep" / "nowhere").symlink_to("gone")
+    make(tmp_path / "out")
+
+    assert tree(tmp_path / "whole") == tree(tmp_path / "out")
+    assert ["a.txt", "c.txt", "deep", MANIFEST] == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert ["b.txt"] == [path.name for path in (tmp_path / "out" / "deep").iterdir()]
+
+
+@pytest.mark.parametrize("torn", [b"\xc3", b'{"path": "c.txt", "by', b"\x00" * 512, b"\xff\xfe\n"])
+def test_a_journal_that_ends_in_the_middle_of_a_line_is_read_up_to_there(tmp_path: Path, torn: bytes) -> None:
+    """Half a line, half a letter, or the zeros that a file system leaves after a loss of power."""
+    process = multiprocessing.get_context("fork").Process(target=make, args=(tmp_path / "out", "k1", FILES, 2))
+    process.start()
+    process.join()
+    with (tmp_path / ".out.journal").open("ab") as journal:
+        journal.write(torn)
+
+    with staged(tmp_path / "out", "engine", "k1") as stage:
+        assert stage is not None
         assert [True, True, False] == [stage.has(name) for name in FILES]
         stage.discard()
 
@@ -367,3 +400,18 @@ def test_a_mount_point_is_refused_before_the_first_byte(tmp_path: Path, monkeypa
     with pytest.raises(OutputOccupied, match="mount point"), staged(tmp_path / "out", "engine", "k1"):
         pass
     assert [] == list((tmp_path / "out").iterdir())
+
+
+def test_a_lock_that_is_not_free_tells_who_holds_it(tmp_path: Path) -> None:
+    """The process and since when; the file goes with the lock and is part of no artifact."""
+    with (
+        locked(tmp_path / "out", 0),
+        pytest.raises(LockTimeout) as caught,
+        staged(tmp_path / "out", "engine", "k1", lock_seconds=0.1),
+    ):
+        pass
+    make(tmp_path / "out")
+
+    assert f"process {os.getpid()} (since 2" in caught.value.why
+    assert "not free after 0.1 s" in caught.value.why
+    assert ["out"] == [path.name for path in tmp_path.iterdir()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
 import sys
 import time
@@ -17,6 +18,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trtllm_kit.errors import ManifestError, storage_error
+from trtllm_kit.files import open_file
 
 MANIFEST = "trtkit-manifest.json"
 Kind = Literal["model", "checkpoint", "engine", "repository"]
@@ -81,19 +83,52 @@ def read_manifest(folder: Path, kind: Kind | None = None) -> Manifest:
     return manifest
 
 
-def check_sizes(folder: Path, manifest: Manifest) -> None:
-    """Raise ``ManifestError`` when a file of the manifest is missing or has another size (hashes are not read)."""
-    for entry in manifest.files:
-        try:
-            size = (folder / entry.path).stat().st_size
-        except OSError:
-            size = -1
-        if size != entry.bytes:
-            raise ManifestError(
-                f"{folder / entry.path} does not match its manifest",
-                why=f"{'missing' if size < 0 else f'{size} bytes on disk'}, {entry.bytes} bytes in the manifest",
-                hint=f"make the {manifest.kind} again with {_MAKER[manifest.kind]}",
-            )
+def require_intact(folder: Path, manifest: Manifest) -> None:
+    """Raise ``ManifestError`` when a file of the manifest is missing, has another size, or was edited since.
+
+    The manifest is written last, so a file newer than it was edited or copied: its hash says which. Files that are
+    older, all of them in an artifact nobody touched, are not read. An edit that puts the time back is not seen.
+    """
+    try:
+        finished_ns = (folder / MANIFEST).stat().st_mtime_ns
+        found = ((entry, _damage(folder / entry.path, entry, finished_ns)) for entry in manifest.files)
+        entry, why = next(((entry, why) for entry, why in found if why), (None, ""))
+    except OSError as error:
+        raise storage_error(error, "comparing files with their manifest") from None
+    if entry is not None:
+        raise ManifestError(
+            f"{folder / entry.path} does not match its manifest",
+            why=why,
+            hint=f"make the {manifest.kind} again with {_MAKER[manifest.kind]}",
+        )
+
+
+def _damage(path: Path, entry: FileEntry, finished_ns: int) -> str:
+    """Say what is wrong with a file, in one line; nothing for a sound one."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return f"missing, {entry.bytes} bytes in the manifest"
+    if found.st_size != entry.bytes:
+        return f"{found.st_size} bytes on disk, {entry.bytes} bytes in the manifest"
+    if found.st_mtime_ns <= finished_ns:
+        return ""
+    with open_file(path) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest == entry.sha256:
+        return ""
+    return f"written to after it was finished: SHA-256 begins with {digest[:12]}, in the manifest {entry.sha256[:12]}"
+
+
+def foreign_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Return the files below an artifact's folder that are not of it, sorted; links and Python's caches aside."""
+    known = {MANIFEST, *(entry.path for entry in manifest.files)}
+    found: list[str] = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        paths = [Path(place) / name for name in names]
+        found += [path.relative_to(folder).as_posix() for path in paths if not path.is_symlink()]
+    return sorted(set(found) - known)
 
 
 _MAKER: dict[str, str] = {

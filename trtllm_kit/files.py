@@ -1,9 +1,13 @@
-"""Opens what others left on disk: regular files only, so that no read waits for a writer or goes on for ever."""
+"""Opens what others left on disk: regular files only, so that no read waits for a writer or goes on for ever.
+
+And replaces a text file whole or not at all.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 from io import BytesIO, FileIO, TextIOWrapper
 from pathlib import Path
@@ -110,3 +114,20 @@ def stamp_of(file: FileIO) -> Stamp:
     """Return the stamp of an open file."""
     found = os.fstat(file.fileno())
     return Stamp(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all; an older one keeps its permissions, a link is followed. Raises OSError."""
+    if path.exists() and not path.is_file():  # a terminal, say: nothing that a rename should put aside
+        path.write_text(text, encoding="utf-8")
+        return
+    place = Path(os.path.realpath(path))
+    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        if place.exists():
+            shutil.copymode(place, partial)
+        partial.replace(place)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise

@@ -4,7 +4,7 @@ Beside an output ``out`` stand, while it is made::
 
     .out.partial    the folder under construction
     .out.journal    one line for each file that is finished and on disk; its first line is the key of the work
-    .out.lock       held by the run that works on it
+    .out.lock       held by the run that works on it, whose process number and start it tells
     .out.old        the older artifact, between the two renames of the swap
 
 An interrupted run goes on where it stopped when its key (plan and inputs) is still the same. After a run that ended,
@@ -18,7 +18,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,14 @@ import filelock
 from pydantic import ValidationError
 
 from trtllm_kit import __version__
-from trtllm_kit.artifact import MANIFEST, FileEntry, Kind, Manifest, check_sizes, read_manifest
+from trtllm_kit.artifact import MANIFEST, FileEntry, Kind, Manifest, foreign_files, read_manifest, require_intact
 from trtllm_kit.errors import LockTimeout, ManifestError, OutputOccupied, UsageError, storage_error
+
+LOCK_SECONDS = 10.0
+"""How long a run waits for another one that works on the same output, unless it is told otherwise."""
+
+_SHOWN = 3
+"""Files of yours that an error names."""
 
 
 class Stage:
@@ -101,8 +108,9 @@ class Stage:
         _remove_work(self.out)
 
     def _open(self) -> None:
-        header = json.dumps({"key": self.key})
-        lines = self._journal.read_text("utf-8").splitlines() if self._journal.is_file() else []
+        header = json.dumps({"key": self.key, "kit_version": __version__})
+        journal = self._journal.read_text("utf-8", errors="replace") if self._journal.is_file() else ""
+        lines = journal.splitlines()
         if lines[:1] != [header] or not self.path.is_dir():
             self.discard()
             self.path.mkdir(parents=True)
@@ -110,6 +118,7 @@ class Stage:
             return
         for line in lines[1:]:
             self._resume(line)
+        _prune(self.path, self._entries)
 
     def _resume(self, line: str) -> None:
         try:
@@ -123,7 +132,7 @@ class Stage:
 
 
 @contextmanager
-def staged(out: Path, kind: Kind, key: str, lock_seconds: float = 10.0) -> Iterator[Stage | None]:
+def staged(out: Path, kind: Kind, key: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[Stage | None]:
     """Lock ``out`` and yield its stage, or None when a complete artifact with that key is already there.
 
     An error inside removes the stage; an interrupt (Ctrl-C, SIGTERM) keeps it so that a rerun goes on.
@@ -133,8 +142,11 @@ def staged(out: Path, kind: Kind, key: str, lock_seconds: float = 10.0) -> Itera
     """
     try:
         place = _place(out)
+        if not os.access(place.parent, os.W_OK) and _is_current(place, kind, key):
+            yield None  # there is nothing to do, so nothing that a read-only place would not allow
+            return
         place.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(place, lock_seconds):
+        with locked(place, lock_seconds):
             _recover(place)
             if _is_current(place, kind, key):
                 _clear(place)
@@ -159,7 +171,7 @@ def _work(out: Path, kind: Kind, key: str) -> Iterator[Stage]:
 
 
 def _require_replaceable(out: Path) -> None:
-    """Refuse, before the first byte, an output that no rename could put in place."""
+    """Refuse, before the first byte, an output that no rename could put in place, or whose loss would be yours."""
     if out.is_mount():
         raise OutputOccupied(
             f"{out} is a mount point",
@@ -169,6 +181,34 @@ def _require_replaceable(out: Path) -> None:
     for folder in (out, _sibling(out, "old")):
         if folder.exists() and not os.access(folder, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+    foreign = foreign_files(out, read_manifest(out)) if (out / MANIFEST).is_file() else []
+    if foreign:
+        more = f" and {len(foreign) - _SHOWN} more" if len(foreign) > _SHOWN else ""
+        raise _occupied(
+            out, "is to be replaced", f"its manifest does not name {', '.join(foreign[:_SHOWN])}{more}, found in it"
+        )
+
+
+def require_apart(out: Path, source: Path) -> None:
+    """Refuse an output that is its source, lies in it or holds it: ``UsageError``.
+
+    The one would be replaced while it is read, and what is made in a source is part of it the next time.
+    """
+    place, origin = _place(out), source.resolve()
+    if place == origin:
+        relation = "is the source itself"
+    elif origin in place.parents:
+        relation = f"lies in the source {source}"
+    elif place in origin.parents:
+        relation = f"holds the source {source}"
+    else:
+        return
+    outer = min(place, origin, key=lambda path: len(path.parts))
+    raise UsageError(
+        f"--out {out} {relation}",
+        why="the output is swapped into its place whole, and the source must stay as it is",
+        hint=f"--out {outer.with_name(f'{outer.name}-made')}, a folder beside it",
+    )
 
 
 def _place(out: Path) -> Path:
@@ -184,8 +224,12 @@ def _place(out: Path) -> Path:
 
 
 @contextmanager
-def _locked(out: Path, seconds: float) -> Iterator[None]:
-    path = _sibling(out, "lock")
+def locked(out: Path, seconds: float, purpose: str = "lock") -> Iterator[None]:
+    """Hold ``.<out>.<purpose>`` beside ``out``, waiting up to ``seconds`` for another run; the file says who holds it.
+
+    Raises ``LockTimeout``, and ``OSError`` where no file can be made.
+    """
+    path = _sibling(out, purpose)
     path.touch()  # says why when the folder cannot be written; the lock itself would wait for ever
     lock = filelock.FileLock(path)
     try:
@@ -193,14 +237,28 @@ def _locked(out: Path, seconds: float) -> Iterator[None]:
     except filelock.Timeout:
         raise LockTimeout(
             f"another run is working on {out}",
-            why=f"its lock {path} was not free after {seconds:.0f} s",
-            hint="wait for that run, or choose another --out",
+            why=f"{_holder(path)} holds its lock {path}, which was not free after {seconds:g} s",
+            hint="let that run end, or wait longer with --lock-wait",
         ) from None
     try:
+        path.write_text(json.dumps({"pid": os.getpid(), "since": _utc()}), encoding="utf-8")
         yield
     finally:
         path.unlink(missing_ok=True)  # while it is held: who waits for it sees that it is gone and makes a new one
         lock.release()
+
+
+def _holder(lock: Path) -> str:
+    """Say who holds a lock, as its file tells; it may be empty for a moment, or have another trtkit's form."""
+    try:
+        told = json.loads(lock.read_text("utf-8"))
+        return f"process {told['pid']} (since {told['since']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a process that has not told its number"
+
+
+def _utc() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def _recover(out: Path) -> None:
@@ -240,10 +298,10 @@ def _is_current(out: Path, kind: Kind, key: str) -> bool:
             f"is the {manifest.kind} of an earlier run, not a place for the {kind}",
             f"its manifest says kind {manifest.kind!r}",
         )
-    if manifest.key != key:
+    if (manifest.key, manifest.kit_version) != (key, __version__):
         return False
     try:
-        check_sizes(out, manifest)
+        require_intact(out, manifest)
     except ManifestError:
         return False
     return True
@@ -255,6 +313,15 @@ def _occupied(out: Path, what: str, why: str) -> OutputOccupied:
         why=f"{why}, so replacing it could destroy something of yours",
         hint="choose another --out, or move that folder away",
     )
+
+
+def _prune(folder: Path, kept: Collection[str]) -> None:
+    """Remove what a killed run had not finished, so that nothing of it is taken for part of the work."""
+    for place, folders, names in os.walk(folder, topdown=False):
+        links = [name for name in folders if (Path(place) / name).is_symlink()]
+        for path in (Path(place) / name for name in (*names, *links)):
+            if path.relative_to(folder).as_posix() not in kept:
+                path.unlink()
 
 
 def _sibling(out: Path, purpose: str) -> Path:

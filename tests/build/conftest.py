@@ -1,4 +1,4 @@
-"""A converted checkpoint made by hand: real manifest, real plan, no weights."""
+"""A converted checkpoint made by hand: real manifest, real record, no weights."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
-from trtllm_kit.plan.plan import Plan, conversion_digest
+from trtllm_kit.checkpoint.plan_file import CONVERSION_FILE, conversion_text
+from trtllm_kit.plan.conversion import conversion_of
+from trtllm_kit.plan.plan import Plan
 from trtllm_kit.staging import staged
 
 MakeCheckpoint = Callable[[Plan], Path]
@@ -20,11 +21,11 @@ def make_checkpoint_in(tmp_path: Path) -> MakeCheckpoint:
 
     def make(plan: Plan) -> Path:
         folder = tmp_path / "work" / "checkpoint"
-        with staged(folder, "checkpoint", conversion_digest(plan)) as stage:
+        with staged(folder, "checkpoint", conversion_of(plan).digest) as stage:
             if stage is not None:
-                stage.write_text(PLAN_FILE, plan_text(plan))
+                stage.write_text(CONVERSION_FILE, conversion_text(conversion_of(plan)))
                 stage.write_text("config.json", "{}\n")
-                stage.publish({"plan": plan.digest}, {})
+                stage.publish({"conversion": conversion_of(plan).digest}, {})
         return folder
 
     return make

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -93,12 +94,23 @@ def test_a_calibration_text_that_moved_is_no_drift_and_an_edited_one_is(make_che
     """The checkpoint depends on what the text says, and the error names both hashes."""
     checkpoint = make_checkpoint(with_text("here.txt", "a" * 64))
     require_same_conversion(checkpoint, with_text("there/here.txt", "a" * 64))
-    with pytest.raises(
-        PlanDrift, match=r"calibration.text \(was sha256 aaaaaaaaaaaaaaaa, now sha256 bbbbbbbbbbbbbbbb\)"
-    ):
+    with pytest.raises(PlanDrift, match=r"calibration.text \(was sha256 a{64}, now sha256 b{64}\)"):
         require_same_conversion(checkpoint, with_text("here.txt", "b" * 64))
-    with pytest.raises(PlanDrift, match=r"calibration.text \(was sha256 aaaaaaaaaaaaaaaa, now unreadable\)"):
+    with pytest.raises(PlanDrift, match=r"calibration.text \(was sha256 a{64}, now unreadable\)"):
         require_same_conversion(checkpoint, with_text("here.txt", None))
+
+
+def test_an_engine_whose_checkpoint_was_edited_is_not_opened(make_checkpoint: MakeCheckpoint) -> None:
+    """The manifest of the checkpoint is still the same, and one of its files is not: same size, later time."""
+    made = plan_of()
+    checkpoint = make_checkpoint(made)
+    out = checkpoint.parent / "engine"
+    build(checkpoint, made, out, Silent())
+    later = (checkpoint / MANIFEST).stat().st_mtime_ns + 1
+    (checkpoint / "config.json").write_text("[]\n")
+    os.utime(checkpoint / "config.json", ns=(later, later))
+    with pytest.raises(ManifestError, match=r"config.json does not match its manifest"):
+        open_engine(out)
 
 
 def test_an_output_behind_a_link_finds_its_checkpoint(make_checkpoint: MakeCheckpoint) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -58,6 +59,18 @@ def test_a_program_past_its_deadline_is_stopped_with_its_children(tmp_path: Path
     )
     with pytest.raises(BuildFailed, match=r"stopped after 1\.50 s"):
         run(python(code, seconds=1.5), tmp_path, tmp_path / "log")
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+def test_a_program_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
+    """SIGKILL leaves nothing behind that could write into the stage while the next run works in it."""
+    step = python("import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(60)", seconds=60.0)
+    runner = multiprocessing.get_context("fork").Process(target=run, args=(step, tmp_path, tmp_path / "log"))
+    runner.start()
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        time.sleep(0.02)
+    runner.kill()
+    runner.join()
     assert gone(int((tmp_path / "pid").read_text()))
 
 

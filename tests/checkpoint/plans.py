@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,6 +10,7 @@ from trtllm_kit.plan.plan import (
     CalibrationPlan,
     CommunicationPlan,
     Decided,
+    EnginePlan,
     LimitsPlan,
     MemoryPlan,
     ParallelismPlan,
@@ -33,7 +35,12 @@ def plan_for(
     text: str | None = None,
     text_sha256: str | None = None,
 ) -> Plan:
-    """Plan a conversion of ``folder``; what a checkpoint does not depend on has arbitrary values."""
+    """Plan a conversion of ``folder``; what a checkpoint does not depend on has arbitrary values.
+
+    A calibration text that can be read is known by its hash, as in every plan of a profile.
+    """
+    if text is not None and text_sha256 is None and Path(text).is_file():
+        text_sha256 = hashlib.sha256(Path(text).read_bytes()).hexdigest()
     return Plan(
         profile="test",
         model=load_model(folder),
@@ -49,7 +56,11 @@ def plan_for(
             samples=samples, tokens_per_sample=tokens_per_sample, text=text, text_sha256=text_sha256
         ),
         parallelism=ParallelismPlan(
-            tensor=_decided(1), pipeline=_decided(1), expert=_decided(1), kv_replication=_decided(1)
+            tensor=_decided(1),
+            pipeline=_decided(1),
+            expert=_decided(1),
+            replicas=_decided(1),
+            kv_replication=_decided(1),
         ),
         limits=LimitsPlan(
             max_batch_size=_decided(4),
@@ -64,6 +75,19 @@ def plan_for(
             enable_block_reuse=_decided(True),
             scheduler_policy=_decided("guaranteed_no_evict"),
             chunked_prefill=_decided(True),
+            enable_partial_reuse=_decided(True),
+            max_attention_window=_decided(()),
+        ),
+        engine=EnginePlan(
+            overlap_scheduler=_decided(True),
+            allreduce_strategy=_decided("auto"),
+            cuda_graphs=_decided(True),
+            cuda_graph_max_batch_size=_decided(4),
+            cuda_graph_padding=_decided(False),
+            autotuner=_decided(True),
+            moe_backend=_decided("auto"),
+            min_latency=_decided(False),
+            stream_interval=_decided(1),
         ),
         serve=Serve(),
         environment={},

@@ -177,7 +177,7 @@ def test_what_is_no_file_in_a_file_s_place_is_refused_at_once(tmp_path: Path, na
 @pytest.mark.usefixtures("never_waiting")
 @pytest.mark.parametrize("kind", UNFIT)
 def test_a_checkpoint_with_what_is_no_file_is_refused_at_once(tmp_path: Path, kind: str) -> None:
-    """What a server reads of a checkpoint: the tokenizer, the quantisation, and the plan."""
+    """What a server reads of a checkpoint: the tokenizer, the quantisation, and how it was made."""
     make, words = UNFIT[kind]
     source = write_tiny_model(tmp_path / "source")
     convert(source, plan_for(source, "fp8"), tmp_path / "fp8", Silent())
@@ -185,7 +185,7 @@ def test_a_checkpoint_with_what_is_no_file_is_refused_at_once(tmp_path: Path, ki
     for folder, name, wrong, read in (
         ("fp8", "tokenizer.json", ModelNotFound, load_tokenizer),
         ("fp8", "hf_quant_config.json", TensorError, load_reference),
-        ("bf16", "trtkit-plan.json", ManifestError, load_reference),
+        ("bf16", "trtkit-conversion.json", ManifestError, load_reference),
     ):
         (tmp_path / folder / name).unlink()
         make(tmp_path / folder / name)

@@ -133,6 +133,15 @@ def test_a_quantised_input_whose_config_is_silent_is_known_by_its_tensors(tmp_pa
     assert name in caught.value.why
 
 
+@pytest.mark.parametrize("name", ["vision_tower.vision_model.post_layernorm.bias", "multi_modal_projector.x"])
+def test_the_vision_part_of_gemma3_is_copied(tmp_path: Path, name: str) -> None:
+    """What lies beside the text model passes through; of Gemma 2, which has none, it is refused."""
+    extra = {name: np.ones(4, np.float32)}
+    assert (name,) == check(rewrite(write_tiny_model(tmp_path / "3", "gemma3"), **extra)).copied
+    with pytest.raises(TensorError, match="not described"):
+        check(rewrite(write_tiny_model(tmp_path / "2", "gemma2"), **extra))
+
+
 def test_llama4_s_vision_tower_is_copied(tmp_path: Path) -> None:
     """What the kit does not run still belongs to the checkpoint."""
     folder = rewrite(write_tiny_model(tmp_path, "llama4"), **{"vision_model.class_embedding": np.ones(4, np.float32)})

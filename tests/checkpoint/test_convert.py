@@ -15,16 +15,18 @@ from safetensors import safe_open
 from tests.checkpoint.plans import plan_for
 from tests.checkpoint.recorders import Interrupting, Recorder
 from tests.support.tiny_model import FAMILIES, write_tiny_model
-from trtllm_kit.artifact import MANIFEST, check_sizes, read_manifest
+from trtllm_kit.artifact import MANIFEST, read_manifest, require_intact
 from trtllm_kit.checkpoint.calibrate import FILE as CALIBRATION
 from trtllm_kit.checkpoint.convert import conversion_steps, convert
 from trtllm_kit.checkpoint.formats import to_float32
 from trtllm_kit.checkpoint.load import load_reference
-from trtllm_kit.checkpoint.plan_file import read_stored_plan
+from trtllm_kit.checkpoint.plan_file import read_conversion
 from trtllm_kit.checkpoint.reader import INDEX, open_weights
 from trtllm_kit.dtypes import decode_e4m3
-from trtllm_kit.errors import CalibrationError, OutputOccupied, PlanDrift, TensorError
+from trtllm_kit.errors import CalibrationError, FormatNotMade, OutputOccupied, PlanDrift, TensorError
+from trtllm_kit.plan.conversion import conversion_of
 from trtllm_kit.progress import Silent
+from trtllm_kit.spec.profile import KvFormat, WeightFormat
 
 WRITING = "writing weights"
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,7 +55,7 @@ def test_bf16_passes_every_byte_through(tmp_path: Path) -> None:
     assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= set(
         contents(tmp_path / "out")
     )
-    assert plan_for(source) == read_stored_plan(tmp_path / "out")
+    assert conversion_of(plan_for(source)) == read_conversion(tmp_path / "out")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -152,7 +154,7 @@ def test_a_change_of_anything_makes_it_again(tmp_path: Path, change: str) -> Non
             (tmp_path / "out" / "model.safetensors").unlink()
     conversion = convert(source, plan, tmp_path / "out", Silent())
     assert not conversion.up_to_date
-    check_sizes(tmp_path / "out", read_manifest(tmp_path / "out", "checkpoint"))
+    require_intact(tmp_path / "out", read_manifest(tmp_path / "out", "checkpoint"))
 
 
 def test_an_interrupted_run_goes_on_at_its_shard_and_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -274,6 +276,27 @@ def test_a_plan_for_another_model_is_refused(tmp_path: Path) -> None:
         convert(source, plan_for(other), tmp_path / "out", Silent())
 
 
+@pytest.mark.parametrize(("weights", "kv_cache"), [("nvfp4", "bf16"), ("fp8", "nvfp4"), ("nvfp4", "nvfp4")])
+def test_a_format_that_is_not_made_here_is_refused_before_anything_is_read(
+    weights: WeightFormat, kv_cache: KvFormat, tmp_path: Path
+) -> None:
+    """Neither the dry run nor convert begins, and the hint names the formats that are made."""
+    source = write_tiny_model(tmp_path / "source")
+    (source / "model.safetensors").write_bytes(b"never looked at")
+    plan = plan_for(source, weights, kv_cache)
+    for attempt in (lambda: conversion_steps(source, plan), lambda: convert(source, plan, tmp_path / "out", Silent())):
+        with pytest.raises(FormatNotMade, match="does not make nvfp4") as caught:
+            attempt()
+        assert caught.value.hint.endswith(
+            ", ".join(
+                f"quantization.{part}: fp8"
+                for part, chosen in (("weights", weights), ("kv_cache", kv_cache))
+                if chosen == "nvfp4"
+            )
+        )
+    assert [] == leftovers(tmp_path)
+
+
 def test_a_folder_of_someone_else_is_not_replaced(tmp_path: Path) -> None:
     """An output path that holds something else is refused, and stays."""
     source = write_tiny_model(tmp_path / "source")
@@ -312,7 +335,7 @@ def test_a_text_that_changed_since_the_plan_is_refused_before_anything_is_writte
     again = convert(source, plan, tmp_path / "out", Silent())
     assert (False, True) == (first.up_to_date, again.up_to_date)
     moved.write_text("another text", encoding="utf-8")
-    with pytest.raises(PlanDrift, match=f"the plan's with {known[:12]}"):
+    with pytest.raises(PlanDrift, match=f"the plan has {known[:12]}"):
         convert(source, plan, tmp_path / "other", Silent())
     assert not (tmp_path / "other").exists()
 

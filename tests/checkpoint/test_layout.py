@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.checkpoint.plans import plan_for
+from tests.support.specs import gemma3_27b, phi4_mini
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.convert import conversion_steps
 from trtllm_kit.checkpoint.layout import (
@@ -118,6 +119,23 @@ def test_fused_experts_have_scales_with_an_underscore(tmp_path: Path) -> None:
     base = "language_model.model.layers.1.feed_forward."
     assert {f"{base}experts.down_proj", f"{base}experts.down_proj_weight_scale"} <= names
     assert {f"{base}experts.gate_up_proj_input_scale", f"{base}shared_expert.up_proj.input_scale"} <= names
+
+
+def test_parts_outside_the_text_model_of_gemma3_are_named_and_its_scaled_embedding_is_not() -> None:
+    """ModelOpt names no embedding that multiplies; the runtime would look for scales of the vision part."""
+    names = unquantised_modules(gemma3_27b(), frozenset())
+    assert {"vision_tower*", "multi_modal_projector*", "language_model.lm_head"} <= set(names)
+    assert "language_model.model.embed_tokens" not in names
+    assert "model.embed_tokens" in unquantised_modules(phi4_mini(), frozenset())
+
+
+def test_kv_scales_of_a_fused_projection_have_the_names_of_its_parts(tmp_path: Path) -> None:
+    """qkv_proj is one module, and its cache scales are k_proj's and v_proj's all the same."""
+    source = write_tiny_model(tmp_path, "phi3")
+    names = {step.name for step in conversion_steps(source, plan_for(source, "fp8", "fp8"))}
+    base = "model.layers.0.self_attn."
+    assert {f"{base}qkv_proj.input_scale", f"{base}k_proj.k_scale", f"{base}v_proj.v_scale"} <= names
+    assert f"{base}k_proj.input_scale" not in names
 
 
 def test_scale_names() -> None:

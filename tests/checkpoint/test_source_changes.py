@@ -154,7 +154,7 @@ def test_what_is_written_is_what_was_read_at_the_start(
     document = json.dumps(json.loads(good) | {"model_max_length": 7}).encode()
 
     def restoring(stage: Stage, relative: str, sha256: str | None = None) -> object:
-        if relative == "trtkit-plan.json":  # the last file before the source is looked at again
+        if relative == "trtkit-conversion.json":  # the last file before the source is looked at again
             path.write_bytes(good)
         return record(stage, relative, sha256)
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trtllm_kit.artifact import Manifest, check_sizes, read_manifest
+from trtllm_kit.artifact import Manifest, read_manifest, require_intact
 from trtllm_kit.build.llm_api import CHECKPOINT
 from trtllm_kit.build.shell import run
 from trtllm_kit.build.step import Link, Run, Step, WriteFile
 from trtllm_kit.build.toolchain import steps
 from trtllm_kit.checkpoint.link import point
-from trtllm_kit.checkpoint.plan_file import read_stored_plan
+from trtllm_kit.checkpoint.plan_file import read_conversion, read_stored_plan
 from trtllm_kit.errors import ManifestError, PlanDrift
+from trtllm_kit.plan.conversion import conversion_of, differences
 from trtllm_kit.plan.decide import require_ok
-from trtllm_kit.plan.plan import Plan, conversion_digest, conversion_sections, digest_of
+from trtllm_kit.plan.plan import Plan, digest_of
 from trtllm_kit.progress import Progress
-from trtllm_kit.staging import Stage, staged
+from trtllm_kit.staging import LOCK_SECONDS, Stage, require_apart, staged
 
 
 @dataclass(frozen=True)
@@ -39,19 +40,20 @@ class EngineFacts:
     """Where its link leads, resolved."""
 
 
-def build(checkpoint: Path, plan: Plan, out: Path, progress: Progress) -> Build:
+def build(checkpoint: Path, plan: Plan, out: Path, progress: Progress, *, lock_seconds: float = LOCK_SECONDS) -> Build:
     """Make the engine of a plan in ``out``, or do nothing when it is there.
 
     Raises ``PlanRefused`` for a plan with errors, ``PlanDrift`` when the checkpoint was converted for another plan,
     ``NoToolchain``, ``BuildFailed``, and the errors of ``artifact.staged``.
     """
     require_ok(plan)
+    require_apart(out, checkpoint)
     planned = steps(plan)
     source = read_manifest(checkpoint, "checkpoint")
-    check_sizes(checkpoint, source)
+    require_intact(checkpoint, source)
     require_same_conversion(checkpoint, plan)
     key = digest_of({"steps": [step.model_dump(mode="json") for step in planned], "checkpoint": source.digest})
-    with staged(out, "engine", key) as stage:
+    with staged(out, "engine", key, lock_seconds) as stage:
         if stage is None:
             point(out / CHECKPOINT, checkpoint)  # the checkpoint may have moved since
             return Build(read_manifest(out, "engine"), up_to_date=True)
@@ -71,41 +73,32 @@ def open_engine(folder: Path) -> EngineFacts:
     """Open an engine and check it against its manifest and its checkpoint.
 
     Raises ``ManifestError`` when a file is missing, the link to the checkpoint leads nowhere, or the checkpoint
-    there is another one than the engine was built from.
+    there is another one than the engine was built from, or was edited since.
     """
     manifest = read_manifest(folder, "engine")
-    check_sizes(folder, manifest)
+    require_intact(folder, manifest)
     link = folder / CHECKPOINT
     if not link.is_dir():
         leads = f"leads to {link.readlink()}, which is not there" if link.is_symlink() else "is missing"
         raise _wrong_checkpoint(folder, f"its link {CHECKPOINT} {leads}")
-    found, wanted = read_manifest(link, "checkpoint").digest, manifest.inputs[CHECKPOINT]
+    checkpoint = read_manifest(link, "checkpoint")
+    found, wanted = checkpoint.digest, manifest.inputs[CHECKPOINT]
     if found != wanted:
         why = f"the checkpoint at {link.resolve()} has digest {found[:12]}, the engine was built from {wanted[:12]}"
         raise _wrong_checkpoint(folder, why)
+    require_intact(link.resolve(), checkpoint)
     return EngineFacts(folder, manifest, read_stored_plan(folder), link.resolve())
 
 
 def require_same_conversion(checkpoint: Path, plan: Plan) -> None:
-    """Raise ``PlanDrift`` naming the sections in which the checkpoint's own plan differs from ``plan``."""
-    made_for = read_stored_plan(checkpoint)
-    if conversion_digest(made_for) == conversion_digest(plan):
-        return
-    before, now = conversion_sections(made_for), conversion_sections(plan)
-    differs = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
-    raise PlanDrift(
-        f"checkpoint {checkpoint} was converted for another plan",
-        why=f"they differ in {'; '.join(_difference(name, before, now) for name in differs)}",
-        hint="run trtkit convert again with this profile, or build with the profile the checkpoint was made for",
-    )
-
-
-def _difference(name: str, before: dict[str, object], now: dict[str, object]) -> str:
-    was, wanted = before.get(name), now.get(name)
-    if name == "model" or not isinstance(was, dict) or not isinstance(wanted, dict):
-        return name
-    keys = [key for key in wanted if was.get(key) != wanted[key]]
-    return ", ".join(f"{name}.{key} (was {was.get(key)}, now {wanted[key]})" for key in keys)
+    """Raise ``PlanDrift`` naming what differs when the checkpoint was converted otherwise than ``plan`` asks."""
+    found = differences(read_conversion(checkpoint), conversion_of(plan))
+    if found:
+        raise PlanDrift(
+            f"checkpoint {checkpoint} was converted for another plan",
+            why=f"they differ in {'; '.join(found)}",
+            hint="run trtkit convert again with this profile, or build with the profile the checkpoint was made for",
+        )
 
 
 def _take(planned: tuple[Step, ...], stage: Stage, checkpoint: Path, progress: Progress) -> None:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.spec.model import Dense
 
-_ALGORITHMS = {"bf16": None, "fp8": "FP8"}
+_ALGORITHMS = {"bf16": None, "fp8": "FP8", "nvfp4": "NVFP4"}
 _NO_SPECULATION = 1
 """``SpeculativeDecodingMode.NONE`` as the engine's config.json spells it."""
 

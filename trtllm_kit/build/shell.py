@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -14,6 +16,9 @@ from trtllm_kit.errors import BuildFailed, MissingTool, storage_error
 from trtllm_kit.units import format_seconds
 
 _TAIL_LINES = 5
+_PR_SET_PDEATHSIG = 1
+"""``prctl(2)``: the signal a process gets when its parent ends, however it ends."""
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def run(step: Run, folder: Path, log: Path) -> None:
@@ -48,6 +53,7 @@ def _wait(argv: list[str], step: Run, folder: Path, output: int) -> int | str:
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=functools.partial(_end_with, os.getpid()),  # no thread of trtkit is at work here
         )
     except (FileNotFoundError, PermissionError):
         raise MissingTool(
@@ -59,6 +65,13 @@ def _wait(argv: list[str], step: Run, folder: Path, output: int) -> int | str:
         return f"nothing: it was stopped after {format_seconds(step.timeout_seconds)}"
     finally:
         _end(child)
+
+
+def _end_with(parent: int) -> None:
+    """In the child: end when trtkit is killed, so that no program writes into the stage of the run after it."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from trtllm_kit.checkpoint.names import DTYPE_NAMES, scale_name
 from trtllm_kit.checkpoint.problems import raise_all
 from trtllm_kit.checkpoint.reader import INDEX, WeightFolder
 from trtllm_kit.errors import KitError, TensorError, WeightIndexError
+from trtllm_kit.plan.quantization import plain_weights_advice
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.spec.tensors import Role, TensorFact, model_tensors
+from trtllm_kit.spec.tensors import Role, TensorFact, model_tensors, prediction_tensors
+from trtllm_kit.spec.vision import vision_of
 
 _BUFFERS = (".rotary_emb.inv_freq", ".masked_bias")
 """Endings of tensors that hold constants, which old versions of transformers saved."""
-_VISION = ("vision_model.", "multi_modal_projector.")
 _Readable = Callable[[StoredTensor], bool]
 _MOST_PROBLEMS = 1000
 """Problems that are looked for; with more the folder is another model, or config.json names absurd sizes."""
@@ -30,7 +31,7 @@ class Extras:
     """Tensors beyond the text model's own."""
 
     copied: tuple[str, ...]
-    """Parts the kit does not run and passes through (Llama 4's vision tower)."""
+    """Parts the kit does not run and passes through (a vision tower, prediction layers)."""
     left_out: dict[str, str]
     """Tensors that change nothing, with the reason."""
 
@@ -61,7 +62,7 @@ def check_loadable(weights: WeightFolder, model: ModelSpec) -> None:
 
 def _quantised(weights: WeightFolder, model: ModelSpec) -> Iterator[TensorError]:
     """Find an input that is not plain weights, by its config or its tensors."""
-    plain = "convert the model's own BF16 checkpoint; a checkpoint that is quantised already is served as it is"
+    plain = plain_weights_advice(model)
     if model.quantized_as is not None:
         yield TensorError(
             f"{weights.folder} is quantised already ({model.quantized_as})",
@@ -75,7 +76,8 @@ def _quantised(weights: WeightFolder, model: ModelSpec) -> Iterator[TensorError]
 
 def _differences(weights: WeightFolder, model: ModelSpec, readable: _Readable) -> list[KitError]:
     all_names = ((fact, name) for fact in model_tensors(model) for name in fact.names())
-    problems = (_difference(weights, model, fact, name, readable) for fact, name in all_names)
+    behind = ((fact, name) for fact in prediction_tensors(model) for name in fact.names() if name in weights.tensors)
+    problems = (_difference(weights, model, fact, name, readable) for fact, name in chain(all_names, behind))
     return list(islice(filter(None, problems), _MOST_PROBLEMS))
 
 
@@ -118,6 +120,7 @@ def _missing(weights: WeightFolder, fact: TensorFact, name: str) -> KitError:
 
 def _sort_extras(weights: WeightFolder, model: ModelSpec) -> tuple[Extras, list[KitError]]:
     known = {name for fact in model_tensors(model) for name in fact.names()}
+    behind = {name for fact in prediction_tensors(model) for name in fact.names()}
     copied: list[str] = []
     unknown: list[str] = []
     left_out = dict.fromkeys(sorted(weights.unindexed - known), "not in the index")
@@ -125,7 +128,7 @@ def _sort_extras(weights: WeightFolder, model: ModelSpec) -> tuple[Extras, list[
     for name in (name for name in weights.tensors if name not in known):
         if name.endswith(_BUFFERS):
             left_out[name] = "a constant the runtime computes"
-        elif model.family == "llama4" and name.startswith(_VISION):
+        elif name in behind or name.startswith(vision_of(model).prefixes):
             copied.append(name)
         elif name == model.head_name and _same_values(weights, name, f"{model.prefix}embed_tokens.weight"):
             left_out[name] = "tied to the embedding, and equal to it"

@@ -22,14 +22,14 @@ from trtllm_kit.checkpoint.job import Job, locate, prepare
 from trtllm_kit.checkpoint.layout import SHARD_BYTES, TensorStep
 from trtllm_kit.checkpoint.load import open_checkpoint
 from trtllm_kit.checkpoint.names import QUANT_CONFIG
-from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
+from trtllm_kit.checkpoint.plan_file import CONVERSION_FILE, conversion_text
 from trtllm_kit.checkpoint.produce import Producer
 from trtllm_kit.checkpoint.reader import INDEX, SINGLE
 from trtllm_kit.checkpoint.writer import write_safetensors
 from trtllm_kit.errors import StorageError
-from trtllm_kit.plan.plan import Plan, conversion_digest
+from trtllm_kit.plan.plan import Plan
 from trtllm_kit.progress import Progress
-from trtllm_kit.staging import Stage, staged
+from trtllm_kit.staging import LOCK_SECONDS, Stage, require_apart, staged
 from trtllm_kit.units import MIB, format_bytes
 
 __all__ = ["Conversion", "TensorStep", "conversion_steps", "convert"]
@@ -54,17 +54,26 @@ def conversion_steps(source: Path, plan: Plan) -> tuple[TensorStep, ...]:
     return steps
 
 
-def convert(source: Path, plan: Plan, out: Path, progress: Progress, *, shard_bytes: int = SHARD_BYTES) -> Conversion:
+def convert(
+    source: Path,
+    plan: Plan,
+    out: Path,
+    progress: Progress,
+    *,
+    shard_bytes: int = SHARD_BYTES,
+    lock_seconds: float = LOCK_SECONDS,
+) -> Conversion:
     """Write the checkpoint of ``plan`` into ``out``; a rerun goes on at the shard it was cut in, or does nothing.
 
-    Raises, before the first byte: ``ModelConfigError``, ``WeightFileError``, ``WeightIndexError``, ``TensorError``
-    (all problems of the weights at once), ``PlanDrift``, ``MissingExtra``, ``CalibrationError``, ``StorageError``
-    (no room), ``OutputOccupied``, ``LockTimeout``; and while it works ``TensorError`` for NaN or Inf by name and
-    ``StorageError``, ``WeightFileError`` when the source changes under its hands, and ``QualityGateFailed``. After an
-    error no output is left.
+    Raises, before the first byte: ``UsageError`` (one folder in the other), ``FormatNotMade``, ``ModelConfigError``,
+    ``WeightFileError``, ``WeightIndexError``, ``TensorError`` (all problems of the weights at once), ``PlanDrift``,
+    ``MissingExtra``, ``CalibrationError``, ``StorageError`` (no room), ``OutputOccupied``, ``LockTimeout``; and while
+    it works ``TensorError`` for NaN or Inf by name, ``StorageError``, ``WeightFileError`` when the source changes
+    under its hands, and ``QualityGateFailed``. After an error no output is left.
     """
+    require_apart(out, source)
     job = prepare(source, plan, shard_bytes)
-    with staged(out, "checkpoint", job.key) as stage:
+    with staged(out, "checkpoint", job.key, lock_seconds) as stage:
         if stage is None:
             return Conversion(read_manifest(out, "checkpoint"), up_to_date=True)
         resumed = stage.resumed
@@ -74,7 +83,7 @@ def convert(source: Path, plan: Plan, out: Path, progress: Progress, *, shard_by
         _write_small_files(stage, job)
         facts = checkpoint_facts(job, calibrated) | _quality(stage, job, progress)
         require_unchanged(job.weights, job.identity)
-        inputs = {"plan": conversion_digest(plan), "model": job.identity.digest}
+        inputs = {"conversion": job.record.digest, "model": job.identity.digest}
         return Conversion(stage.publish(inputs, facts), up_to_date=False, resumed=resumed)
 
 
@@ -127,7 +136,7 @@ def _write_small_files(stage: Stage, job: Job) -> None:
     if set(files.values()) != {SINGLE}:
         size = sum(step.nbytes for step in job.steps)
         stage.write_text(INDEX, _json({"metadata": {"total_size": size}, "weight_map": dict(sorted(files.items()))}))
-    stage.write_text(PLAN_FILE, plan_text(job.plan))
+    stage.write_text(CONVERSION_FILE, conversion_text(job.record))
 
 
 def _quality(stage: Stage, job: Job, progress: Progress) -> dict[str, Any]:

@@ -33,7 +33,8 @@ def checkpoint_facts(job: Job, calibrated: Calibrated | None) -> dict[str, Any]:
 
 def _findings(job: Job, calibrated: Calibrated | None) -> Iterator[Finding]:
     stored = job.weights.tensors
-    rounded = {step.source for step in job.steps} & {name for name, tensor in stored.items() if tensor.dtype == "F32"}
+    changed = {step.source for step in job.steps if step.action != "copy"}
+    rounded = changed & {name for name, tensor in stored.items() if tensor.dtype == "F32"}
     if rounded:
         yield Finding(
             rule="CK1",

@@ -19,7 +19,8 @@ from trtllm_kit.checkpoint.reader import SINGLE, WeightFolder
 from trtllm_kit.plan.plan import QuantizationPlan
 from trtllm_kit.plan.quantization import fused_groups, module_of, quantised_tensors
 from trtllm_kit.spec.model import Experts, ModelSpec
-from trtllm_kit.spec.tensors import Role, layer_tensors, model_tensors
+from trtllm_kit.spec.tensors import CHOICE_BIAS, Role, layer_tensors, model_tensors
+from trtllm_kit.spec.vision import has_vision, vision_of
 from trtllm_kit.units import GB
 
 SHARD_BYTES = 5 * GB
@@ -57,7 +58,7 @@ def tensor_steps(
     steps: list[TensorStep] = []
     for fact in model_tensors(model):
         for name in fact.names():
-            if name.endswith(".bias") or module_of(name) not in quantised:
+            if fact.is_bias or module_of(name) not in quantised:
                 steps.append(_plain(name, weights.tensors[name].dtype, fact.shape, model))
             else:
                 steps += _quantised(name, fact.shape, pairs.get(name))
@@ -87,12 +88,19 @@ def quantised_modules(model: ModelSpec, formats: QuantizationPlan) -> frozenset[
 
 
 def unquantised_modules(model: ModelSpec, quantised: frozenset[str]) -> tuple[str, ...]:
-    """Return the modules an FP8 checkpoint names as excluded, sorted: ends, routers, vision, and what was kept."""
-    names = {module_of(model.head_name), f"{model.prefix}embed_tokens"}
-    if model.architecture == "Llama4ForConditionalGeneration":
-        names |= {"vision_model*", "multi_modal_projector*"}
+    """Return the modules an FP8 checkpoint names as excluded, sorted.
+
+    They are the ends, routers, vision, prediction layers, and what was kept.
+    """
+    names = {module_of(model.head_name)}
+    if model.embedding_scale == 1.0:  # ModelOpt does not name an embedding that multiplies
+        names.add(f"{model.prefix}embed_tokens")
+    if has_vision(model):
+        names |= {f"{prefix.removesuffix('.')}*" for prefix in vision_of(model).prefixes}
+    names |= {f"{model.prefix}layers.{len(model.layers) + more}*" for more in range(model.prediction_layers)}
     for number in range(len(model.layers)):
-        names |= {module_of(fact.name) for fact in layer_tensors(model, number) if fact.role is Role.ROUTER}
+        facts = (fact for fact in layer_tensors(model, number) if fact.role is Role.ROUTER and not fact.is_bias)
+        names |= {module_of(fact.name) for fact in facts}
         linear = {module_of(name) for group in fused_groups(model, number) for fact in group for name in fact.names()}
         kept = linear - quantised
         names |= kept | {module.rpartition(".experts.")[0] + ".experts" for module in kept if ".experts." in module}
@@ -103,7 +111,7 @@ def _expert_pairs(model: ModelSpec) -> dict[str, str]:
     """Return gate and up weights of each routed expert as partners: the runtime has one scale for both of them."""
     partners: dict[str, str] = {}
     for number, layer in enumerate(model.layers):
-        if isinstance(layer.feed_forward, Experts) and layer.feed_forward.layout != "llama4":
+        if isinstance(layer.feed_forward, Experts) and not layer.feed_forward.fused:
             weights = {fact.role: fact for fact in layer_tensors(model, number)}
             pairs = zip(weights[Role.GATE].names(), weights[Role.UP].names(), strict=True)
             for gate, up in pairs:
@@ -119,8 +127,11 @@ def _quantised(name: str, shape: tuple[int, ...], partner: str | None) -> Iterat
 
 
 def _plain(name: str, stored: str, shape: tuple[int, ...], model: ModelSpec) -> TensorStep:
-    """Pass 16-bit and integer tensors through; round float32 to the model's 16-bit format."""
-    if stored != "F32":
+    """Pass 16-bit and integer tensors through; round float32 to the model's 16-bit format.
+
+    The choice bias of a router keeps float32: two experts may differ in less than 16 bit can tell.
+    """
+    if stored != "F32" or name.endswith(f".{CHOICE_BIAS}"):
         return TensorStep(name, stored, shape, name, "copy")
     return TensorStep(name, half_format(model), shape, name, "round")
 
@@ -132,6 +143,8 @@ def half_format(model: ModelSpec) -> str:
 
 def _kv_scale_steps(model: ModelSpec) -> Iterator[TensorStep]:
     for number in range(len(model.layers)):
+        if model.layers[number].attention.latent is not None:
+            continue  # TensorRT-LLM reads no scale for a latent cache
         for short in ("k", "v"):
             module = f"{model.prefix}layers.{number}.self_attn.{short}_proj"
             what = f"largest {'key' if short == 'k' else 'value'} of layer {number}"

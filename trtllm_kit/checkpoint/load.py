@@ -12,7 +12,7 @@ import numpy as np
 from trtllm_kit.checkpoint.check import check_loadable
 from trtllm_kit.checkpoint.formats import to_float32
 from trtllm_kit.checkpoint.names import QUANT_CONFIG, scale_name
-from trtllm_kit.checkpoint.plan_file import PLAN_FILE, read_stored_plan
+from trtllm_kit.checkpoint.plan_file import CONVERSION_FILE, read_conversion
 from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
 from trtllm_kit.dtypes import F32, decode_e4m3
 from trtllm_kit.errors import MissingExtra, ModelNotFound, TensorError, storage_error
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 TOKENIZER = "tokenizer.json"
 
 
-def load_reference(folder: Path) -> ReferenceModel:
+def load_reference(folder: Path, longest: int | None = None) -> ReferenceModel:
     """Load a Hugging Face folder or a converted checkpoint; takes four bytes of memory a parameter.
 
+    ``longest`` is the longest sequence that will be run, tokens; None stands for what the model claims.
     Raises what ``spec.load_model`` and ``checkpoint.reader`` raise, and ``TensorError`` for a format other than
     BF16, FP16, FP32 and per-tensor FP8.
     """
     opened = open_checkpoint(folder)
-    return ReferenceModel(opened.model, opened.weights, opened.kv_format)
+    return ReferenceModel(opened.model, opened.weights, opened.kv_format, longest)
 
 
 def load_tokenizer(folder: Path) -> Tokenizer:
@@ -127,10 +128,10 @@ class StoredWeights:
 
 
 def _kv_format(folder: Path, model: ModelSpec) -> KvFormat:
-    """Return the KV format: of quantised weights their own file says it, of plain ones the stored plan."""
+    """Return the KV format: of quantised weights their own file says it, of plain ones the record of the conversion."""
     if model.quantized_as is None:
-        plan = read_stored_plan(folder) if os.path.lexists(folder / PLAN_FILE) else None
-        return "fp8" if plan is not None and plan.quantization.kv_cache.value == "fp8" else "bf16"
+        made = read_conversion(folder) if os.path.lexists(folder / CONVERSION_FILE) else None
+        return "fp8" if made is not None and made.quantization.kv_cache == "fp8" else "bf16"
     quantization = _quantization(folder)
     if quantization.get("quant_algo") != "FP8":
         raise TensorError(

@@ -29,6 +29,7 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _LONGEST_NAME = 255
 """Bytes of a file's name that Linux file systems allow."""
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 TILE_BYTES = 512 * KIB
 """Small enough to stay in a core's cache between reading, conversion and writing."""
 
@@ -156,7 +157,7 @@ def _no_weights(folder: Path) -> KitError:
     if not folder.is_dir():
         return ModelNotFound(f"there is no folder {folder}", why="a model is a folder", hint="check the path")
     shards = sorted(path.name for path in folder.glob("*.safetensors"))
-    pickles = sorted(path.name for path in folder.glob("*.bin"))
+    pickles = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLES)
     if shards:
         return WeightIndexError(
             f"{folder} holds {len(shards)} safetensors files and no {INDEX}",

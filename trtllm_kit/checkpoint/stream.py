@@ -15,7 +15,7 @@ from trtllm_kit.progress import Progress
 from trtllm_kit.reference.layer import build_layer
 from trtllm_kit.reference.model import Embedding
 from trtllm_kit.reference.numeric import Observe
-from trtllm_kit.reference.rope import RotaryTable
+from trtllm_kit.reference.rope import rotary_tables
 from trtllm_kit.spec.model import ModelSpec
 
 if TYPE_CHECKING:
@@ -60,11 +60,11 @@ def run_layers(
     embed = Embedding(opened.model, opened.weights)
     states = [embed(piece) for piece in pieces]
     del embed
-    rotary = RotaryTable(opened.model)
+    rotary = rotary_tables(opened.model, max(map(len, pieces), default=0))
     progress.start(label, len(opened.model.layers), "layers")
     for number in range(len(opened.model.layers)):
         layer = build_layer(opened.model, number, opened.weights, opened.kv_format)
-        states = [layer(state, rotary.at(0, len(state)), layer.new_cache(), observe) for state in states]
+        states = [layer(state, rotary[number].at(0, len(state)), layer.new_cache(), observe) for state in states]
         progress.advance(1)
     progress.finish()
     return states
