@@ -230,3 +230,33 @@ def test_a_crash_is_3_without_a_traceback_and_with_one_under_debug(tmp_path: Pat
     assert "KIT-INTERNAL-001" in quiet.stderr
     assert "Traceback" not in quiet.stderr
     assert "Traceback" in loud.stderr
+
+
+@pytest.mark.parametrize("arguments", ["--help", "build --help", "profiles --help"])
+def test_help_of_which_only_the_head_is_read_ends_quietly(arguments: str) -> None:
+    """`trtkit --help | head -1` is no failure."""
+    command = f"{trtkit_path()} {arguments} | (exec <&-; sleep 0.5); echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+
+    assert ("0\n", "") == (done.stdout, done.stderr)
+
+
+def test_help_shows_no_type_beside_an_option_that_takes_no_value() -> None:
+    """A flag is given or not."""
+    for verb in ([], ["build"], ["profiles", "copy"]):
+        assert "<bool>" not in trtkit(*verb, "--help").out
+
+
+def test_the_version_is_json_when_asked_for() -> None:
+    """Also an answer of one word is one object."""
+    from trtllm_kit import __version__
+
+    assert {"version": __version__} == trtkit("--json", "--version").json
+    assert f"trtkit {__version__}\n" == trtkit("--version").out
+
+
+def test_a_full_stderr_changes_no_exit_code() -> None:
+    """What was to be told cannot be; what happened is the same."""
+    command = [trtkit_path(), "plan", "x", "--profile", "no-such-profile"]
+    with Path("/dev/full").open("w") as full:
+        assert 2 == subprocess.run(command, stderr=full, check=False).returncode

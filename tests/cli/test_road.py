@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.cli import config_folder, trtkit, trtkit_path
-from tests.support.ports import free_ports
+from tests.support.road import alive, profile_text
 from tests.support.tiny_model import write_tiny_model
 
 pytestmark = pytest.mark.triton
@@ -32,24 +32,6 @@ def road(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ran = trtkit(verb, base / source, "--profile", base / "profile.yaml", "--out", base / target)
         assert ran.code == 0, ran.err
     return base
-
-
-def profile_text(name: str, parent: str) -> str:
-    """Write a profile that differs from its parent in its ports and limits."""
-    http, grpc, metrics = free_ports(3)
-    return (
-        f"base: {parent}\nname: {name}\nlimits: {{max_seq_len: 512, max_num_tokens: 512}}\n"
-        f"calibration: {{samples: 2, tokens_per_sample: 64}}\n"
-        f"serve: {{http_port: {http}, grpc_port: {grpc}, metrics_port: {metrics}, token_seconds: 5ms}}\n"
-    )
-
-
-def alive(pid: int) -> bool:
-    """Whether a process still runs; a zombie that init has yet to reap does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def leftovers(record: dict[str, str]) -> list[str]:

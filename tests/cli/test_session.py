@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from trtllm_kit.cli import session as module
-from trtllm_kit.cli.session import Session, StderrProgress, hoist_global_flags, show_findings, table
+from trtllm_kit.cli import progress_lines as module
+from trtllm_kit.cli.progress_lines import StderrProgress
+from trtllm_kit.cli.session import Session, hoist_global_flags, show_findings, table
 from trtllm_kit.errors import PortInUse, ProfileError
 from trtllm_kit.findings import Finding, Severity
 

@@ -107,3 +107,12 @@ def test_equal_ports_are_refused() -> None:
 
     assert "serve.metrics_port is 9000" == refused.value.what
     assert "serve.http_port is 9000 too" in refused.value.why
+
+
+def test_a_repository_with_other_letters_than_ascii_is_reached_through_a_link() -> None:
+    """Triton's Python stub reads paths as ASCII, whatever the locale: it is shown one that is."""
+    made = server_command(Path("/r/größe"), Serve(), {}, CONTAINER, WORKSPACE)
+
+    assert "--model-repository=/tmp/trtkit-1a2b3c4d/repository" in made.argv
+    assert {"repository": Path("/r/größe")} == made.links
+    assert Path("/r/größe") == made.repository

@@ -138,3 +138,17 @@ def test_a_name_without_address_is_refused(host: str) -> None:
     """What no resolver knows, and what none would take, names the key."""
     with pytest.raises(CannotListen, match=r"serve\.host .*has no address"):
         resolved(serve(host))
+
+
+def test_the_ports_of_a_server_that_is_to_be_replaced_are_no_obstacle() -> None:
+    """They will be free by then; everybody else's are still refused."""
+    with socket.socket() as ours:
+        ours.bind(("127.0.0.1", 0))
+        ours.listen()
+        port = ours.getsockname()[1]
+        others = dict(zip(("grpc_port", "metrics_port"), free_ports(2), strict=True))
+        serve = Serve(http_port=port, **others)
+
+        check_ports(serve, held=frozenset({port}))
+        with pytest.raises(PortInUse):
+            check_ports(serve, held=frozenset({port + 1}))

@@ -86,7 +86,7 @@ def test_a_broken_record_is_an_error(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, prefix: str) -> None:
     """Where no record can be written the error names the place."""
-    with pytest.raises(StorageError, match=r"missing/\.repository\.run\.json\.partial"):
+    with pytest.raises(StorageError, match=r"missing/\.repository\.run\.json\."):
         write_record(tmp_path / "missing" / "repository", record(7, prefix, tmp_path))
 
 
@@ -143,3 +143,12 @@ def test_ending_leaves_nothing(tmp_path: Path, prefix: str, spawn: Callable[...,
     assert not workspace.exists()
     assert [] == list(Path("/dev/shm").glob(f"{prefix}*"))
     assert read_record(tmp_path / "repository") is None
+
+
+def test_a_record_holds_a_path_that_is_no_text(tmp_path: Path) -> None:
+    """A stray byte in a folder's name comes back as it was."""
+    written = record(1, "p_", tmp_path).model_copy(update={"log": "/srv/\udcff.log"})
+    write_record(tmp_path / "repository", written)
+
+    assert written == read_record(tmp_path / "repository")
+    assert ["repository.run.json"] == [path.name for path in tmp_path.iterdir()]

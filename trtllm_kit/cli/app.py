@@ -19,19 +19,21 @@ import signal
 import sys
 import traceback
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from trtllm_kit import __version__
 from trtllm_kit.cli import build, check_health, convert, deploy, plan, profiles, quickstart, stop
-from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, error_document, hoist_global_flags, paint, say
+from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, error_document, hoist_global_flags
+from trtllm_kit.cli.streams import paint, say
 from trtllm_kit.errors import InternalError, KitError, StorageError, UsageError, storage_error
 
 WATCHDOG_VERB = "check-health"
 UNKNOWN = 3
 _COMPLETION = "_TRTKIT_COMPLETE"
 INTERRUPTED = 128 + signal.SIGINT
+_HELP_FLAGS = ["-h", "--help"]
 
 
 class Terminated(KeyboardInterrupt):
@@ -45,7 +47,7 @@ app = typer.Typer(
     "2 usage, 3 it could not do it; check-health: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": _HELP_FLAGS},
 )
 _SHARED = "Also, here or before the verb: --json, --verbose (-v), --debug."
 app.add_typer(profiles.app, name="profiles", epilog=_SHARED)
@@ -61,9 +63,10 @@ for _name, _verb in (
     app.command(_name, epilog=_SHARED)(_verb)
 
 
-def _print_version(asked: bool) -> None:
+def _print_version(context: typer.Context, asked: bool) -> None:
     if asked:
-        typer.echo(f"trtkit {__version__}")
+        session: Session = context.obj
+        session.result({"version": __version__}, lambda: f"trtkit {__version__}")
         raise typer.Exit
 
 
@@ -79,7 +82,7 @@ def root(
     ] = False,
 ) -> None:
     """Hold what every verb shares."""
-    context.obj = Session(json=json, verbose=verbose, debug=debug)
+    context.obj = Session(json=json, verbose=verbose, debug=debug, outlet=context.obj.outlet)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -93,9 +96,15 @@ def main(argv: list[str] | None = None) -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line; return its exit code."""
     session = Session(json="--json" in arguments, verbose=False, debug="--debug" in arguments)
+    code = _run(session, arguments)
+    session.outlet.end(code)
+    return code
+
+
+def _run(session: Session, arguments: list[str]) -> int:
     watchdog = next((word for word in arguments if word not in GLOBAL_FLAGS), "") == WATCHDOG_VERB
     try:
-        return _invoke(arguments)
+        return _invoke(session, arguments)
     except (Exception, KeyboardInterrupt) as error:  # the one boundary that may see anything
         failure = _as_kit_error(error)
         if session.debug and isinstance(error, Exception):
@@ -104,17 +113,33 @@ def run(arguments: list[str]) -> int:
         return _unknown(session, failure, error) if watchdog else _report(session, failure, code)
 
 
-def _invoke(arguments: list[str]) -> int:
+def _invoke(session: Session, arguments: list[str]) -> int:
     """Parse and run; everything but a plain end is an exception (typer's own main would swallow some)."""
-    command = typer.main.get_command(app)
+    command = command_tree()
     if _COMPLETION in os.environ:
         command.main(arguments, prog_name="trtkit")
     try:
-        with command.make_context("trtkit", arguments) as context:
+        with command.make_context("trtkit", arguments, obj=session) as context:
             outcome = command.invoke(context)
     except typer.Exit as end:
         outcome = end.exit_code
+    except SystemExit:  # rich's word for a reader of the help that went away
+        outcome = 0
     return outcome if isinstance(outcome, int) else 0
+
+
+def command_tree() -> Any:
+    """Return the commands, with no type shown beside an option that takes no value."""
+    root_command: Any = typer.main.get_command(app)
+    pending = [root_command]
+    while pending:
+        command = pending.pop()
+        pending.extend(getattr(command, "commands", {}).values())
+        helps = command.get_help_option(typer.Context(command, help_option_names=_HELP_FLAGS))
+        for parameter in (*command.params, helps):
+            if getattr(parameter, "is_bool_flag", False):
+                parameter.metavar = ""
+    return root_command
 
 
 _AGAIN = "interrupted; run the same command again to go on"
@@ -166,7 +191,7 @@ def _report(session: Session, failure: KitError | None, code: int) -> int:
     if failure is not None:
         session.fail(failure)
     elif code > INTERRUPTED - signal.SIGINT:
-        session.log(_AGAIN)
+        session.outlet.complain(_AGAIN)
     return code
 
 
@@ -180,5 +205,5 @@ def _unknown(session: Session, failure: KitError | None, error: BaseException) -
     with contextlib.suppress(StorageError):  # stdout may be what failed
         say(line)
     if failure is not None:
-        session.log(paint(str(failure), "31", sys.stderr))
+        session.outlet.complain(str(failure), paint(str(failure), "31", sys.stderr))
     return UNKNOWN

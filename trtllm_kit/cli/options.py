@@ -7,12 +7,28 @@ from typing import Annotated
 
 import typer
 
+from trtllm_kit.units import parse_bytes, parse_seconds
+
 
 def complete_profile(incomplete: str) -> list[str]:
     """Complete the name of a shipped deploy profile."""
     from trtllm_kit.spec.load import shipped_profiles
 
     return [name for name in shipped_profiles() if name.startswith(incomplete)]
+
+
+def _duration(text: str | float) -> float:
+    try:
+        return parse_seconds(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _size(text: str | float) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 ModelArgument = Annotated[
@@ -27,3 +43,32 @@ ProfileOption = Annotated[
 OutOption = Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to make.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be written; write nothing.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Let WARNING findings fail the verb (exit 1).")]
+LockWaitOption = Annotated[
+    float,
+    typer.Option(
+        "--lock-wait",
+        metavar="DURATION",
+        parser=_duration,
+        show_default="10s",
+        help="How long to wait for another run that works on the same output, e.g. 30s, 10min, 2h.",
+    ),
+]
+UnattendedOption = Annotated[
+    bool,
+    typer.Option("--unattended", help="For cron: silent when nothing changed, else one line; errors on stderr alone."),
+]
+LogFileOption = Annotated[
+    Path | None,
+    typer.Option("--log-file", metavar="FILE", help="Write what the run says there too, with times and a run id."),
+]
+LogSizeOption = Annotated[
+    int,
+    typer.Option(
+        "--log-size",
+        metavar="SIZE",
+        parser=_size,
+        show_default="10 MiB",
+        help="Size beyond which FILE becomes FILE.1 and a new one begins.",
+    ),
+]
+LogKeepOption = Annotated[int, typer.Option("--log-keep", metavar="COUNT", min=0, help="How many older logs to keep.")]

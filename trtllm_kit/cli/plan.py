@@ -9,7 +9,7 @@ import typer
 from trtllm_kit.cli.options import ModelArgument, ProfileOption, StrictOption
 from trtllm_kit.cli.session import Session, heading, show_findings, table
 from trtllm_kit.findings import errors, warnings
-from trtllm_kit.units import format_bytes, format_count
+from trtllm_kit.units import counted, format_bytes, format_count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,11 +27,19 @@ def run_plan(session: Session, model: str, profile: str, *, strict: bool = False
     """Plan, show the plan with its findings and remedies, return the exit code."""
     from trtllm_kit.plan.decide import make_plan
     from trtllm_kit.plan.remedies import nearest_fits, other_machines
-    from trtllm_kit.spec.load import hardware_for, hardware_names, load_hardware, load_model, load_profile
+    from trtllm_kit.spec.load import (
+        beside_target,
+        hardware_for,
+        hardware_names,
+        load_hardware,
+        load_model,
+        load_profile,
+    )
 
     loaded = load_profile(profile)
     hardware = hardware_for(loaded.profile)
-    spec = load_model(model_folder(session, model))
+    folder = model_folder(session, model)
+    loaded, spec = beside_target(loaded, folder), load_model(folder)
     made = make_plan(spec, loaded, hardware)
     remedies = () if made.memory.fits else nearest_fits(spec, loaded, hardware)
     if not made.memory.fits and not remedies:
@@ -67,7 +75,7 @@ def plan_text(made: Plan, remedies: tuple[Remedy, ...], *, verbose: bool) -> str
         show_findings(made.findings),
     ]
     if remedies:
-        rows = [(remedy.change, f"{remedy.sequences} sequences fit", remedy.cost) for remedy in remedies]
+        rows = [(remedy.change, _fitting(remedy.sequences), remedy.cost) for remedy in remedies]
         parts += [heading("Nearest changes that fit (each planned)"), table(("set", "then", "it costs"), rows)]
     return "\n".join(parts) + f"\nplan {made.digest[:12]}"
 
@@ -80,7 +88,7 @@ def _model_line(made: Plan) -> str:
     total, active = parameters(model), active_parameters(model)
     active_text = "" if active == total else f" ({format_count(active)} active)"
     return (
-        f"{model.architecture}: {format_count(total)} parameters{active_text}, {len(model.layers)} layers, "
+        f"{model.architecture}: {format_count(total)} parameters{active_text}, {counted(len(model.layers), 'layer')}, "
         f"on {made.hardware} ({made.gpu}) under profile {made.profile}\n"
         f"serving container: {release(made.release.value).image or 'none published for this release'}"
     )
@@ -91,13 +99,17 @@ def _decisions(made: Plan, *, verbose: bool) -> str:
 
     rows = []
     for key, decision in made.decisions():
-        value = ", ".join(decision.value) if isinstance(decision.value, tuple) else str(decision.value)
-        value = value.lower() if isinstance(decision.value, bool) else value
-        rows.append((profile_key(key), value, decision.source, decision.reason))
+        rows.append((profile_key(key), _in_words(decision.value), decision.source, decision.reason))
     if not verbose:
         rows = [row for row in rows if row[2] != "default"]
     more = "" if verbose else "\n(defaults are not listed: --verbose shows them)"
     return table(("profile key", "value", "from", "because"), rows) + more
+
+
+def _in_words(value: object) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(map(str, value)) or "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _memory(made: Plan, *, verbose: bool) -> str:
@@ -115,10 +127,22 @@ def _memory(made: Plan, *, verbose: bool) -> str:
         f"{listing}\n"
         f"KV cache: {format_bytes(memory.kv_bytes_per_token)} a token, "
         f"{format_bytes(memory.kv_bytes_per_sequence)} a sequence; "
-        f"{memory.sequences:,} sequences fit, {memory.min_sequences:,} asked\n"
+        f"{_fitting(memory.sequences)}, {memory.min_sequences:,} asked{_in_all(made)}\n"
         f"parameters a GPU: {format_count(memory.parameters_even_split)} by even split, "
         f"{format_count(memory.parameters_held)} held"
     )
+
+
+def _fitting(sequences: int) -> str:
+    return f"{counted(sequences, 'sequence')} {'fits' if sequences == 1 else 'fit'}"
+
+
+def _in_all(made: Plan) -> str:
+    replicas = made.parallelism.replicas.value
+    if replicas == 1:
+        return ""
+    gpus = replicas * made.parallelism.world_size
+    return f", in each of {replicas} replicas: {replicas * made.memory.sequences:,} in all on {gpus} GPUs"
 
 
 def _communication(made: Plan) -> str:
@@ -126,7 +150,7 @@ def _communication(made: Plan) -> str:
     if not traffic.all_reduces:
         return "none: one rank holds every layer whole"
     return (
-        f"{traffic.all_reduces} all-reduces in the blocks, payload {_decimal_bytes(traffic.payload_bytes)}, "
+        f"{counted(traffic.all_reduces, 'all-reduce')} in the blocks, payload {_decimal_bytes(traffic.payload_bytes)}, "
         f"each GPU sends {_decimal_bytes(traffic.sent_bytes_per_gpu)} (ring)"
     )
 

@@ -8,11 +8,16 @@ from typing import Annotated
 
 import typer
 
+from trtllm_kit.cli.explain_key import explain_key
 from trtllm_kit.cli.options import complete_profile
 from trtllm_kit.cli.session import Session, table
 from trtllm_kit.errors import OutputOccupied, ProfileError, ProfileNotFound, UsageError, storage_error
+from trtllm_kit.files import replace_text
 
-app = typer.Typer(help="Deploy profiles: list, show, copy, validate; their JSON schema.", no_args_is_help=True)
+app = typer.Typer(
+    help="Deploy profiles: list, show, copy, validate; what a key means; their JSON schema.", no_args_is_help=True
+)
+app.command("explain")(explain_key)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete_profile)]
 
 
@@ -54,8 +59,11 @@ def copy(
     session: Session = context.obj
     text = _named_after(file, profile_file(name).read_text("utf-8"))
     try:
-        with file.open("w" if force else "x", encoding="utf-8") as target:
-            target.write(text)
+        if force:
+            replace_text(file, text)
+        else:
+            with file.open("x", encoding="utf-8") as target:
+                target.write(text)
     except FileExistsError:
         raise OutputOccupied(
             f"{file} exists",
@@ -81,13 +89,11 @@ def validate(
     """Check a profile; all problems at once, with line numbers. Exit 1 when it has any."""
     from trtllm_kit.health.load import rules_for
     from trtllm_kit.spec.load import hardware_for, load_profile
-    from trtllm_kit.upstream.releases import release
 
     session: Session = context.obj
     try:
         loaded = load_profile(file)
         rules_for(loaded.profile, hardware_for(loaded.profile), loaded.origins)
-        release(loaded.profile.trtllm_version)
     except ProfileNotFound:
         raise
     except UsageError as error:

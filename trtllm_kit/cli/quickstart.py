@@ -14,8 +14,10 @@ import typer
 
 from trtllm_kit.cli.convert import run_convert
 from trtllm_kit.cli.deploy import show_deployment, start_server, write_repository
-from trtllm_kit.cli.options import ProfileOption
-from trtllm_kit.cli.session import Session, heading, paint, say
+from trtllm_kit.cli.options import LockWaitOption, ProfileOption
+from trtllm_kit.cli.session import Session, heading
+from trtllm_kit.cli.streams import paint, say
+from trtllm_kit.staging import LOCK_SECONDS
 
 if TYPE_CHECKING:
     from trtllm_kit.plan.plan import Plan
@@ -58,11 +60,12 @@ def quickstart(
     ),
     prompt: Annotated[str, typer.Option("--prompt", help="What the model is asked to go on from.")] = PROMPT,
     tokens: Annotated[int, typer.Option("--tokens", min=1, help="Longest answer, tokens.")] = 24,
+    lock_wait: LockWaitOption = LOCK_SECONDS,
 ) -> int:
     """Plan, convert, build, deploy, ask and check a small real model with a real Triton server, then shut it down."""
     parent: Session = context.obj
-    session = Collecting(json=parent.json, verbose=parent.verbose, debug=parent.debug)
-    made = make_everything(session, model or fetch(session), profile, out)
+    session = Collecting(json=parent.json, verbose=parent.verbose, debug=parent.debug, outlet=parent.outlet)
+    made = make_everything(session, model or fetch(session), profile, out, lock_seconds=lock_wait)
     answer, line, code = serve_once(session, made, profile, out / "model_repository", (prompt, tokens))
     if session.json:
         parent.result({"steps": session.steps, "answer": answer, "verdict": line}, str)
@@ -84,7 +87,7 @@ def _for_shells(path: Path) -> str:
     return f"~/{path.relative_to(home)}" if path.is_absolute() and path.is_relative_to(home) else str(path)
 
 
-def make_everything(session: Collecting, model: str, profile: str, out: Path) -> Plan:
+def make_everything(session: Collecting, model: str, profile: str, out: Path, *, lock_seconds: float) -> Plan:
     """Plan, convert, build and deploy into ``out``; everything already there and unchanged is kept."""
     from trtllm_kit.cli.build import run_build
     from trtllm_kit.cli.plan import run_plan
@@ -96,12 +99,13 @@ def make_everything(session: Collecting, model: str, profile: str, out: Path) ->
     if run_plan(session, model, profile):
         raise typer.Exit(1)  # the plan has said why, and what would fit
     session.step(f"trtkit convert {named} --profile {profile} --out {checkpoint}")
-    run_convert(session, model, profile, checkpoint)
+    run_convert(session, model, profile, checkpoint, lock_seconds=lock_seconds)
     session.step(f"trtkit build {checkpoint} --profile {profile} --out {engine}")
-    run_build(session, checkpoint, profile, engine)
+    run_build(session, checkpoint, profile, engine, lock_seconds=lock_seconds)
     session.step(f"trtkit deploy {engine} --profile {profile} --out {repository} --start")
     made = replan(engine, profile)
-    show_deployment(session, repository, write_repository(session, engine, made, repository))
+    deployment = write_repository(session, engine, made, repository, lock_seconds=lock_seconds)
+    show_deployment(session, repository, deployment)
     return made
 
 

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 def replan(folder: Path, profile: str) -> Plan:
     """Return the plan of ``profile`` for the model recorded in ``folder``; raises ``PlanRefused`` on ERROR findings."""
-    from trtllm_kit.checkpoint.plan_file import read_stored_plan
+    from trtllm_kit.checkpoint.plan_file import stored_model
     from trtllm_kit.plan.decide import make_plan, require_ok
     from trtllm_kit.spec.load import hardware_for, load_profile
 
     loaded = load_profile(profile)
-    made = make_plan(read_stored_plan(folder).model, loaded, hardware_for(loaded.profile))
+    made = make_plan(stored_model(folder), loaded, hardware_for(loaded.profile))
     require_ok(made)
     return made

@@ -6,22 +6,21 @@ boxed and coloured on a terminal and plain columns in a pipe.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from trtllm_kit.errors import KitError, ListsProblems, storage_error
+from trtllm_kit.cli.outlet import Outlet
+from trtllm_kit.cli.streams import holds_every_letter, is_terminal, paint, say
+from trtllm_kit.errors import KitError, ListsProblems, StorageError
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.printable import printable
 from trtllm_kit.progress import Progress
 
 GLOBAL_FLAGS = frozenset({"--json", "--verbose", "-v", "--debug"})
-_PATIENCE_SECONDS = 2.0
-_PIPE_INTERVAL_SECONDS = 10.0
 _COLOURS = {Severity.ERROR: "31", Severity.WARNING: "33", Severity.INFO: "36"}
 
 
@@ -40,42 +39,32 @@ class Session:
     json: bool
     verbose: bool
     debug: bool
+    outlet: Outlet = field(default_factory=Outlet)
 
     def result(self, document: dict[str, Any], text: Callable[[], str]) -> None:
-        """Print a result: the document as JSON, or the text made from the same object."""
-        say(json.dumps(document, indent=1, ensure_ascii=False) if self.json else text())
+        """Print a result: the document as JSON (unattended: on one line), or the text made from the same object."""
+        shown = self._as_json(document) if self.json else text()
+        self.outlet.note("result", shown)
+        say(shown)
 
     def log(self, line: str) -> None:
-        """Say something about the work on stderr."""
-        if sys.stderr is not None:
-            print(line.encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)  # noqa: T201
+        """Say something about the work on stderr; nothing when nobody attends."""
+        self.outlet.tell(line)
 
     def fail(self, error: KitError) -> None:
         """Show an error on stderr, and on stdout as JSON when that was asked for."""
+        self.outlet.complain(str(error), paint(str(error), "31", sys.stderr))
         if self.json:
-            say(json.dumps(error_document(error), indent=1, ensure_ascii=False))
-        self.log(paint(str(error), "31", sys.stderr))
+            with contextlib.suppress(StorageError):  # what went wrong first keeps its exit code
+                say(self._as_json(error_document(error)))
 
     def progress(self) -> Progress:
-        """Return what shows the advance of long work on stderr."""
-        return StderrProgress()
+        """Return what shows the advance of long work on stderr and in the log file."""
+        return self.outlet.progress()
 
-
-def say(text: str, end: str = "\n") -> None:
-    """Write to stdout at once. A reader that went away ends no verb, and changes no exit code.
-
-    Raises ``StorageError`` when the output cannot be written, as on a full disk.
-    """
-    if sys.stdout is None:  # closed by whoever started us
-        return
-    try:
-        sys.stdout.write(text.encode(errors="backslashreplace").decode() + end)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise storage_error(error, "writing the result to stdout") from None
+    def _as_json(self, document: dict[str, Any]) -> str:
+        indent = None if self.outlet.unattended else 1
+        return json.dumps(document, indent=indent, ensure_ascii=not holds_every_letter(sys.stdout))
 
 
 def error_document(error: KitError) -> dict[str, Any]:
@@ -83,16 +72,6 @@ def error_document(error: KitError) -> dict[str, Any]:
     document = {"code": error.code, "what": error.what, "why": error.why, "try": error.hint}
     listed = error.problems if isinstance(error, ListsProblems) else ()
     return {"error": document | ({"problems": list(listed)} if listed else {})}
-
-
-def paint(text: str, colour: str, stream: Any = None) -> str:
-    """Colour text for a terminal; plain elsewhere."""
-    return f"\033[{colour}m{text}\033[0m" if is_terminal(stream or sys.stdout) else text
-
-
-def is_terminal(stream: Any) -> bool:
-    """Whether a standard stream is a terminal; one that was closed before we started is None."""
-    return stream is not None and stream.isatty()
 
 
 def heading(text: str) -> str:
@@ -124,52 +103,6 @@ def show_findings(findings: Sequence[Finding]) -> str:
         lines = [f"{label}: {texts[0]}", f"  compared: {texts[1]}", f"  try: {texts[2]}"]
         blocks.append("\n".join(line for line in lines if not line.endswith(": ")))
     return "\n".join(blocks)
-
-
-class StderrProgress:
-    """Shows nothing for two seconds, then a line that renews itself (terminal) or one line each ten seconds (pipe)."""
-
-    def __init__(self) -> None:
-        self._label, self._unit, self._total, self._done = "", "", 0.0, 0.0
-        self._started = self._shown = 0.0
-
-    def start(self, label: str, total: float, unit: str) -> None:
-        """Begin a piece of work."""
-        self._label, self._unit, self._total, self._done = label, unit, total, 0.0
-        self._started = self._shown = time.monotonic()
-
-    def advance(self, amount: float) -> None:
-        """Count more work and show it when it is time to."""
-        self._done += amount
-        now = time.monotonic()
-        pause = 0.2 if is_terminal(sys.stderr) else _PIPE_INTERVAL_SECONDS
-        if now - self._started >= _PATIENCE_SECONDS and now - self._shown >= pause:
-            self._shown = now
-            self._show(now - self._started)
-
-    def finish(self) -> None:
-        """Clear the line."""
-        if is_terminal(sys.stderr) and self._shown > self._started:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
-
-    def _show(self, seconds: float) -> None:
-        if sys.stderr is None:
-            return
-        share = min(self._done / self._total, 1.0) if self._total else 0.0
-        left = f", {seconds / share - seconds:.0f} s left" if share > 0.01 else ""
-        line = f"{self._label}: {share * 100:.0f} % of {_amount(self._total, self._unit)} in {seconds:.0f} s{left}"
-        if self._unit == "seconds":  # a time-out is no amount of work
-            line = f"{self._label}: {seconds:.0f} s (at most {self._total:.0f} s)"
-        start, end = ("\r\033[K", "") if is_terminal(sys.stderr) else ("", "\n")
-        sys.stderr.write(f"{start}{line}{end}")
-        sys.stderr.flush()
-
-
-def _amount(total: float, unit: str) -> str:
-    from trtllm_kit.units import format_bytes
-
-    return format_bytes(total) if unit == "bytes" else f"{total:.0f} {unit}"
 
 
 def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

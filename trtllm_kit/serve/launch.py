@@ -13,6 +13,8 @@ EXIT_TIMEOUT_SECONDS = 30
 """How long the server lets running requests finish after it was told to stop."""
 STUB = "triton_python_backend_stub"
 """Program that runs a Python model; every model instance has one."""
+_ASIDE = "repository"
+"""The link in the workspace through which a repository with other letters than ASCII is reached."""
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # what a server binds is not what a client asks
 _HARMFUL = ("PYTHONHOME",)
 """Variables that would give the stub's Python another standard library than its own."""
@@ -66,6 +68,8 @@ def server_command(
 ) -> ServerCommand:
     """Return the command for one server; ``workspace`` must be named uniquely, the shared memory is named after it.
 
+    A repository whose path is not ASCII is reached through a link in the workspace: the Python of Triton's stub knows
+    no other encoding, whatever the locale.
     ``environment`` is what the server inherits; the host must be an IP address. Raises ``UsageError`` when two ports
     are the same.
     """
@@ -73,10 +77,11 @@ def server_command(
     _check_distinct(ports)
     shm_prefix = f"{workspace.name}_"
     backends = workspace / "backends"
+    seen, aside = (repository, {}) if str(repository).isascii() else (workspace / _ASIDE, {_ASIDE: repository})
     argv = [
         *([str(installation.launcher)] if installation.launcher else []),
         str(installation.binary),
-        f"--model-repository={repository}",
+        f"--model-repository={seen}",
         *([f"--backend-directory={backends}"] if installation.links else []),
         *(f"--{name}-address={_bound(name, serve.host)}" for name in ports),
         *(f"--{name}-port={port}" for name, port in ports.items()),
@@ -93,7 +98,7 @@ def server_command(
         ports=ports,
         urls=_urls(serve.host, ports),
         workspace=workspace,
-        links={f"backends/python/{name}": target for name, target in installation.links.items()},
+        links=aside | {f"backends/python/{name}": target for name, target in installation.links.items()},
         shm_prefix=shm_prefix,
     )
 

@@ -29,10 +29,13 @@ def resolved(serve: Serve) -> Serve:
     return serve.model_copy(update={"host": families.get(socket.AF_INET) or families[socket.AF_INET6]})
 
 
-def check_ports(serve: Serve) -> None:
-    """Raise ``PortInUse`` for the first port that another process listens on, ``CannotListen`` for other refusals."""
+def check_ports(serve: Serve, held: frozenset[int] = frozenset()) -> None:
+    """Raise ``PortInUse`` for the first port that another process listens on, ``CannotListen`` for other refusals.
+
+    ``held`` are the ports of a server that is to be replaced.
+    """
     for name in _PORTS:
-        error = _bind_error(serve.host, getattr(serve, name))
+        error = None if getattr(serve, name) in held else _bind_error(serve.host, getattr(serve, name))
         if error is not None:
             raise _refusal(serve, name, error)
 

@@ -33,6 +33,7 @@ from trtllm_kit.serve.run_record import (
 )
 from trtllm_kit.serve.tritonserver import find_tritonserver
 from trtllm_kit.spec.profile import Serve
+from trtllm_kit.staging import LOCK_SECONDS, locked
 
 _POLL_SECONDS = 0.1
 _SILENT = Silent()
@@ -41,9 +42,10 @@ _SILENT = Silent()
 class Server:
     """One tritonserver. As a context manager it is stopped at the end; ``keep`` leaves it running instead."""
 
-    def __init__(self, command: ServerCommand, log: Path) -> None:
-        """Prepare a server; nothing is started yet."""
+    def __init__(self, command: ServerCommand, log: Path, digest: str = "") -> None:
+        """Prepare a server on the repository with that manifest digest; nothing is started yet."""
         self.command = command
+        self.digest = digest
         self.log = log
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
@@ -158,6 +160,7 @@ class Server:
             shm_prefix=self.command.shm_prefix,
             log=str(self.log),
             workspace=str(self.command.workspace),
+            digest=self.digest,
         )
 
     def _check_loading(self, seconds: float, deadline_seconds: float) -> None:
@@ -175,27 +178,63 @@ class Server:
         return ServerFailed(what, why=why, hint=hint, log=tuple(self.tail()))
 
 
-def start(repository: Path, serve: Serve, environment: Mapping[str, str], progress: Progress) -> Server:
+def start(
+    repository: Path,
+    serve: Serve,
+    environment: Mapping[str, str],
+    progress: Progress,
+    *,
+    lock_seconds: float = LOCK_SECONDS,
+) -> Server:
     """Start a server on a repository and wait until it is ready; when that fails nothing is left behind.
 
     ``environment`` adds to this process's own. Raises ``AlreadyRunning``, ``PortInUse``, ``CannotListen``,
-    ``ServerFailed``, ``MissingTool``, ``MissingExtra``, or ``ManifestError`` for a folder that is no repository of
-    trtkit.
+    ``ServerFailed``, ``MissingTool``, ``MissingExtra``, ``ManifestError`` for a folder that is no repository of
+    trtkit, or ``LockTimeout`` when another run was still starting one after ``lock_seconds``.
     """
     folder = repository.resolve()
-    _check_not_running(folder)
+    with starting(folder, lock_seconds):
+        _check_not_running(folder)
+        server = prepare(folder, serve, environment)
+        bring_up(server, serve.start_grace, progress)
+    return server
+
+
+@contextmanager
+def starting(repository: Path, seconds: float) -> Iterator[None]:
+    """Keep other runs from starting a server on that repository meanwhile; raises ``LockTimeout``, ``StorageError``."""
+    try:
+        with locked(repository, seconds, "start"):
+            yield
+    except OSError as error:
+        raise storage_error(error, "starting the server") from error
+
+
+def prepare(
+    repository: Path, serve: Serve, environment: Mapping[str, str], held: frozenset[int] = frozenset()
+) -> Server:
+    """Check everything that can be checked before a start, and return the server; ``held`` as in ``check_ports``."""
     inherited = dict(os.environ) | dict(environment)
-    runtime = read_manifest(folder, "repository").facts.get("runtime", "")
-    installation = find_tritonserver(inherited, runtime)
+    manifest = read_manifest(repository, "repository")
+    installation = find_tritonserver(inherited, manifest.facts.get("runtime", ""))
     listening = resolved(serve)
-    check_ports(listening)
-    workspace = Path(tempfile.gettempdir()) / f"trtkit-{secrets.token_hex(4)}"
-    command = server_command(folder, listening, inherited, installation, workspace)
-    server = Server(command, folder.with_name(folder.name + ".server.log"))
+    check_ports(listening, held)
+    workspace = _temporary_folder() / f"trtkit-{secrets.token_hex(4)}"
+    command = server_command(repository, listening, inherited, installation, workspace)
+    return Server(command, repository.with_name(repository.name + ".server.log"), manifest.digest)
+
+
+def _temporary_folder() -> Path:
+    """Return the system's folder, or /tmp when its path is not ASCII, which Triton's Python stub could not read."""
+    folder = tempfile.gettempdir()
+    return Path(folder if folder.isascii() else "/tmp")  # noqa: S108  # a folder of a random name is made in it
+
+
+def bring_up(server: Server, deadline_seconds: float, progress: Progress) -> None:
+    """Start a prepared server and wait until it is ready; when that fails nothing of it is left."""
     with server.keep():
         server.start()
-        server.wait_ready(serve.start_grace, progress)
-    return server
+        server.wait_ready(deadline_seconds, progress)
 
 
 def stop_background(repository: Path, progress: Progress = _SILENT) -> int | None:

@@ -6,6 +6,7 @@ found by that, so a record that outlived its server never leads to a process tha
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trtllm_kit.errors import ManifestError, storage_error
+from trtllm_kit.files import replace_text
 from trtllm_kit.progress import Progress, Silent
 from trtllm_kit.serve.launch import EXIT_TIMEOUT_SECONDS, RUN_MARK, STUB, backend_config
 
@@ -50,6 +52,8 @@ class RunRecord(_Frozen):
     log: str
     workspace: str
     """Temporary folder that goes when the server goes."""
+    digest: str = ""
+    """Manifest digest of the repository that the server loaded; empty when it is not known."""
 
 
 def record_file(repository: Path) -> Path:
@@ -62,10 +66,10 @@ def read_record(repository: Path) -> RunRecord | None:
     """Read the record of a repository's server; None when there is none. Raises ``ManifestError``, ``StorageError``."""
     path = record_file(repository)
     try:
-        return RunRecord.model_validate_json(path.read_text("utf-8"))
+        return RunRecord.model_validate(json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
         return None
-    except (ValidationError, UnicodeDecodeError) as error:
+    except (ValidationError, ValueError) as error:
         raise ManifestError(
             f"the record of the running server {path} cannot be read",
             why=f"it is not a run record: {_first_words(error)}",
@@ -75,8 +79,8 @@ def read_record(repository: Path) -> RunRecord | None:
         raise storage_error(error, "reading the record of the running server") from None
 
 
-def _first_words(error: ValidationError | UnicodeDecodeError) -> str:
-    if isinstance(error, UnicodeDecodeError):
+def _first_words(error: ValidationError | ValueError) -> str:
+    if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors(include_url=False)[0]
     return ": ".join([*map(str, first["loc"]), first["msg"]])
@@ -85,10 +89,9 @@ def _first_words(error: ValidationError | UnicodeDecodeError) -> str:
 def write_record(repository: Path, record: RunRecord) -> None:
     """Write the record whole or not at all; raises ``StorageError``."""
     path = record_file(repository)
-    partial = path.with_name(f".{path.name}.partial")
+    text = json.dumps(record.model_dump(), indent=1)  # ASCII: a path may hold bytes that are no text
     try:
-        partial.write_text(record.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        partial.replace(path)
+        replace_text(path, text + "\n")
     except OSError as error:
         raise storage_error(error, "recording the running server") from None
 
