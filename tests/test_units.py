@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trtllm_kit.units import (
+    counted,
     format_bytes,
     format_count,
     format_seconds,
@@ -59,3 +60,9 @@ def test_numbers_print_with_their_unit(shown: str, expected: str) -> None:
 def test_plain_bytes_survive_a_round_trip(count: int) -> None:
     """Printing a byte count without a unit and reading it back loses nothing below 2^53."""
     assert count == parse_bytes(count) or count > 1 << 53
+
+
+@pytest.mark.parametrize(("count", "text"), [(0, "0 files"), (1, "1 file"), (2, "2 files"), (1200, "1,200 files")])
+def test_a_count_has_its_noun_in_the_right_number(count: int, text: str) -> None:
+    """One file, and every other number of files."""
+    assert text == counted(count, "file")

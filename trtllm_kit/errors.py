@@ -12,6 +12,7 @@ and ``try:`` one command or one key to change; names from files are escaped, so 
     │   ├── PlanRefused             KIT-PLAN-001     1   the plan has ERROR findings
     │   ├── PlanDrift               KIT-PLAN-002     1   an artifact was made for another plan
     │   ├── NoToolchain             KIT-BUILD-002    1   no toolchain of that name for that release
+    │   ├── OutdatedServer          KIT-SERVE-006    1   a server runs on what the repository held before
     │   └── QualityGateFailed       KIT-CHECKPOINT-005 1
     └── CannotDo                                     3   environment, input files, I/O, internal
         ├── ModelNotFound           KIT-MODEL-001
@@ -133,6 +134,12 @@ class NoToolchain(AnswerIsNo):
     code = "KIT-BUILD-002"
 
 
+class OutdatedServer(AnswerIsNo):
+    """A server runs on what the repository held before, and was not to be replaced."""
+
+    code = "KIT-SERVE-006"
+
+
 class QualityGateFailed(AnswerIsNo):
     """The converted checkpoint lost more than the gate allows."""
 
@@ -191,6 +198,12 @@ class CalibrationError(CannotDo):
     """Calibration could not measure what the format needs."""
 
     code = "KIT-CHECKPOINT-004"
+
+
+class FormatNotMade(CannotDo):
+    """The plan asks for a number format that trtkit does not write."""
+
+    code = "KIT-CHECKPOINT-006"
 
 
 class BuildFailed(CannotDo):

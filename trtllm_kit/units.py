@@ -61,6 +61,11 @@ def format_count(count: float) -> str:
     return f"{count:.0f}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Print a count with its noun, e.g. ``"1 file"``, ``"6 files"``."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def _split(text: str | float) -> tuple[float, str]:
     """Split a quantity into its finite, non-negative number and its unit."""
     if isinstance(text, bool):

@@ -13,7 +13,7 @@ import yaml
 
 from tests.support.rehearsal import make_engine, plan_of
 from tests.support.tiny_model import write_tiny_model
-from trtllm_kit.artifact import check_sizes, read_manifest
+from trtllm_kit.artifact import read_manifest, require_intact
 from trtllm_kit.checkpoint.plan_file import read_stored_plan
 from trtllm_kit.errors import ManifestError, OutputOccupied, PlanDrift, RepositoryError
 from trtllm_kit.plan.plan import Plan
@@ -129,7 +129,7 @@ def test_deploy_writes_a_whole_artifact(tmp_path: Path) -> None:
     deployment = deploy(engine, plan, tmp_path / "out" / "repository")
 
     out = tmp_path / "out" / "repository"
-    check_sizes(out, read_manifest(out, "repository"))
+    require_intact(out, read_manifest(out, "repository"))
     assert not deployment.up_to_date
     assert plan == read_stored_plan(out)
     assert {

@@ -13,12 +13,12 @@ from tensorrt_llm import LLM
 from tensorrt_llm.executor import LoRARequest
 
 from ask import Ask, Lora, Refused
-from runtime_tensorrt_llm import TensorrtLlmRuntime, sampling_parameters, statistics_from
+from runtime_tensorrt_llm import TensorrtLlmRuntime, beam_width, sampling_parameters, statistics_from
 from settings import read_settings
 from trtllm_kit.resources import triton_models
 
 from .test_batcher import Box
-from .test_settings import PARAMETERS, arguments
+from .test_settings import PARAMETERS, YAML, arguments
 
 RECORD = {
     "iter": 42,
@@ -290,6 +290,46 @@ def test_sampling_parameters(choice: dict[str, Any], expected: dict[str, Any]) -
     defaults = {name: getattr(type(sampling_parameters(Ask(prompt="p")))(), name) for name in given}
 
     assert {"max_tokens": 6} | expected == {name: value for name, value in given.items() if value != defaults[name]}
+
+
+@pytest.mark.parametrize("choice", [{}, {"temperature": 0.0}, {"best_of": 4}, {"top_k": 1}])
+def test_an_engine_of_beams_is_asked_for_exactly_its_beams(choice: dict[str, Any]) -> None:
+    """Upstream takes no other number, so a request that names none gets the engine's."""
+    given = sampling_parameters(Ask(prompt="p", **choice), beams=4)
+
+    assert (True, 4, 1, None) == (given.use_beam_search, given.best_of, given.n, given.top_k)
+
+
+@pytest.mark.parametrize(
+    ("choice", "why"),
+    [
+        ({"streaming": True}, "leave streaming out"),
+        ({"temperature": 0.7}, "leave temperature, top_k and top_p out"),
+        ({"top_p": 0.9}, "leave temperature, top_k and top_p out"),
+        ({"best_of": 2}, "sampling_param_best_of must be that or left out"),
+    ],
+)
+def test_what_beams_cannot_do_is_refused(
+    load: Callable[..., TensorrtLlmRuntime], monkeypatch: pytest.MonkeyPatch, choice: dict[str, Any], why: str
+) -> None:
+    """The client hears it before the engine does, and nothing stays open."""
+    monkeypatch.setitem(YAML, "max_beam_width", 4)
+    runtime = load()
+
+    with pytest.raises(Refused, match=why):
+        runtime.submit(Ask(prompt="p", max_tokens=1, **choice), Box())
+    assert not LLM.last.requests
+
+    box = Box()
+    runtime.submit(Ask(prompt="p", max_tokens=1), box)
+    box.wait()
+    assert (True, 4) == (LLM.last.requests[0].params.use_beam_search, LLM.last.requests[0].params.best_of)
+
+
+@pytest.mark.parametrize("section", [{"max_beam_width": 4}, {"build_config": {"max_beam_width": 4}}])
+def test_the_beams_of_the_engine_are_read_where_the_release_has_them(section: dict[str, Any]) -> None:
+    """At the top from 1.2 on, in the build section before; none means one."""
+    assert (4, 1) == (beam_width(section), beam_width({"build_config": None}))
 
 
 def test_lora_is_passed_on(load: Callable[..., TensorrtLlmRuntime]) -> None:

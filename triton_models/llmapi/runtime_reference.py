@@ -33,7 +33,7 @@ class ReferenceRuntime:
                 f"the reference runtime needs trtllm-kit[rehearsal] in the server's Python: {error}"
             ) from None
         folder = Path(settings.checkpoint)
-        self._model = load_reference(folder)
+        self._model = load_reference(folder, settings.limits.max_seq_len)
         self._tokenizer = load_tokenizer(folder)
         self._batcher = Batcher(settings.limits)
         self._batcher.start()

@@ -39,7 +39,7 @@ class TensorrtLlmRuntime:
             raise BadSettings(f"the tensorrt_llm runtime needs TensorRT-LLM in the server's Python: {error}") from None
         arguments = {"enable_iter_perf_stats": True} | settings.llm_args
         limits = settings.limits
-        self._max_seq_len = limits.max_seq_len
+        self._max_seq_len, self._beams = limits.max_seq_len, beam_width(arguments)
         self._max_open = limits.max_batch_size + limits.max_queue_size
         self._open: set[_Answer] = set()
         self._record: Mapping[str, Any] = {}
@@ -55,7 +55,11 @@ class TensorrtLlmRuntime:
         """Begin an answer on the loop; what goes wrong there reaches the sink."""
         if len(self._open) >= self._max_open:
             raise Refused(f"queue full: {len(self._open)} requests are in the server already", BUSY)
-        answer = _Answer(self._llm, ask, sink, self._max_seq_len, self._begun)
+        try:
+            parameters = sampling_parameters(ask, self._beams)
+        except (ValueError, TypeError) as error:
+            raise Refused(f"TensorRT-LLM refuses the request: {error}") from None
+        answer = _Answer(self._llm, ask, parameters, sink, self._max_seq_len, self._begun)
         self._open.add(answer)
         self._spawn(answer.run()).add_done_callback(lambda _: self._open.discard(answer))
         return answer
@@ -106,8 +110,11 @@ class TensorrtLlmRuntime:
 class _Answer:
     """One request in the loop."""
 
-    def __init__(self, llm: Any, ask: Ask, sink: Sink, max_seq_len: int, begun: threading.Event) -> None:
+    def __init__(
+        self, llm: Any, ask: Ask, parameters: Any, sink: Sink, max_seq_len: int, begun: threading.Event
+    ) -> None:
         self._llm, self._ask, self._sink, self._max_seq_len, self._begun = llm, ask, sink, max_seq_len, begun
+        self._parameters = parameters
         self._stops = StopTexts(ask.stop)
         self._taken = self._sent = 0
         self._result: Any = None
@@ -143,7 +150,7 @@ class _Answer:
     def _begin(self) -> None:
         ask = self._ask
         self._result = self._llm.generate_async(
-            ask.prompt, sampling_parameters(ask), lora_request=_lora(ask), streaming=ask.streaming
+            ask.prompt, self._parameters, lora_request=_lora(ask), streaming=ask.streaming
         )
         self._begun.set()
         tokens = len(self._result.prompt_token_ids)
@@ -181,8 +188,17 @@ class _Answer:
         )
 
 
-def sampling_parameters(ask: Ask) -> Any:
-    """Return TensorRT-LLM's ``SamplingParams``; greedy is said as ``top_k`` 1, which every release takes so."""
+def beam_width(arguments: Mapping[str, Any]) -> int:
+    """Return the beams of the engine, which every request must ask for; up to 1.1 they stand in ``build_config``."""
+    section = arguments.get("build_config") or {}
+    return int(arguments.get("max_beam_width") or section.get("max_beam_width") or 1)
+
+
+def sampling_parameters(ask: Ask, beams: int = 1) -> Any:
+    """Return TensorRT-LLM's ``SamplingParams``; greedy is said as ``top_k`` 1, which every release takes so.
+
+    With several beams the best one is the answer. Raises ``Refused`` for what beams cannot do.
+    """
     from tensorrt_llm import SamplingParams
 
     chosen: dict[str, Any] = {
@@ -193,15 +209,27 @@ def sampling_parameters(ask: Ask) -> Any:
         "stop": list(ask.stop) or None,
         "logprobs": 1 if ask.cumulative_logprob else None,
     }
-    if ask.greedy:
+    if beams > 1:
+        _require_beams(ask, beams)
+        chosen |= {"use_beam_search": True, "best_of": beams}
+    elif ask.greedy:
         chosen["top_k"] = 1
     else:
         chosen |= {"temperature": ask.temperature, "top_k": ask.top_k, "top_p": ask.top_p}
-    if ask.best_of > 1:
+    if ask.best_of > 1 and beams == 1:
         chosen["best_of"] = ask.best_of
     if ask.performance:
         chosen["return_perf_metrics"] = True
     return SamplingParams(**{name: value for name, value in chosen.items() if value is not None})
+
+
+def _require_beams(ask: Ask, beams: int) -> None:
+    if ask.streaming:
+        raise Refused(f"this server searches {beams} beams, whose best is known at the end: leave streaming out")
+    if not ask.greedy:
+        raise Refused(f"this server searches {beams} beams and samples nothing: leave temperature, top_k and top_p out")
+    if ask.best_of not in (1, beams):
+        raise Refused(f"this server searches {beams} beams: sampling_param_best_of must be that or left out")
 
 
 def statistics_from(record: Mapping[str, Any], timestamp_us: int) -> Statistics:

@@ -7,10 +7,12 @@ from typing import Any
 
 import yaml
 
-from trtllm_kit.plan.llm_keys import LLM_API_KEYS, attention_windows
+from trtllm_kit.plan.llm_keys import LLM_API_KEYS, settings_of
 from trtllm_kit.plan.plan import Plan
+from trtllm_kit.plan.speculation_keys import speculation_document
 from trtllm_kit.spec.model import Experts, ModelSpec
-from trtllm_kit.upstream.llm_api import limits_section, llm_api_key
+from trtllm_kit.upstream.llm_api import kv_cache_dtype, limits_section, llm_api_key
+from trtllm_kit.upstream.speculation import SECTION as SPECULATION
 
 CHECKPOINT = "checkpoint"
 """The link beside the YAML that stands for the model."""
@@ -46,8 +48,10 @@ def _settings(plan: Plan) -> Iterator[tuple[str, object]]:
     yield LLM_API_KEYS["runtime.chunked_prefill"], plan.runtime.chunked_prefill.value
     yield from _kv_cache(plan)
     yield LLM_API_KEYS["runtime.scheduler_policy"], plan.runtime.scheduler_policy.value.upper()
-    yield "cuda_graph_config.enable_padding", True
-    yield "cuda_graph_config.max_batch_size", plan.limits.max_batch_size.value
+    yield from _cuda_graphs(plan)
+    yield from ((setting.key, value) for setting, value in settings_of(plan))
+    if speculation := speculation_document(plan):
+        yield SPECULATION, speculation
     yield "enable_iter_perf_stats", True
     yield "return_perf_metrics", True
 
@@ -65,6 +69,8 @@ def _limits(plan: Plan) -> Iterator[tuple[str, object]]:
     prefix = f"{section}." if section else ""
     for name in ("max_batch_size", "max_num_tokens", "max_seq_len", "max_beam_width"):
         yield f"{prefix}{name}", getattr(plan.limits, name).value
+    if plan.limits.max_beam_width.value > 1:
+        yield "enable_trtllm_sampler", True  # 1.0 searches beams with that sampler alone; later releases choose it
     if section:  # what that section leaves out goes back to its own default, 1024 tokens
         yield f"{prefix}max_input_len", plan.limits.max_seq_len.value
 
@@ -72,11 +78,16 @@ def _limits(plan: Plan) -> Iterator[tuple[str, object]]:
 def _kv_cache(plan: Plan) -> Iterator[tuple[str, object]]:
     for name in ("free_gpu_memory_fraction", "tokens_per_block", "enable_block_reuse"):
         yield LLM_API_KEYS[f"runtime.{name}"], getattr(plan.runtime, name).value
-    fp8 = plan.quantization.kv_cache.value == "fp8"
-    yield LLM_API_KEYS["quantization.kv_cache"], "fp8" if fp8 else "auto"
-    windows = attention_windows(plan.model, plan.limits.max_seq_len.value)
-    if windows:
-        yield "kv_cache_config.max_attention_window", list(windows)
+    kept = kv_cache_dtype(plan.release.value, plan.quantization.kv_cache.value)
+    yield LLM_API_KEYS["quantization.kv_cache"], kept
+
+
+def _cuda_graphs(plan: Plan) -> Iterator[tuple[str, object]]:
+    if not plan.engine.cuda_graphs.value:
+        yield "cuda_graph_config", None
+        return
+    yield "cuda_graph_config.enable_padding", plan.engine.cuda_graph_padding.value
+    yield "cuda_graph_config.max_batch_size", plan.engine.cuda_graph_max_batch_size.value
 
 
 def _has_experts(model: ModelSpec) -> bool:

@@ -19,11 +19,12 @@ from trtllm_kit.build.llm_api import CHECKPOINT, llm_api_document
 from trtllm_kit.checkpoint.link import point
 from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
 from trtllm_kit.errors import PlanDrift, RepositoryError
-from trtllm_kit.plan.plan import Plan, conversion_digest, digest_of
+from trtllm_kit.plan.conversion import conversion_of
+from trtllm_kit.plan.plan import Plan, digest_of
 from trtllm_kit.repository.model_config import ModelConfig, ModelTensor
 from trtllm_kit.repository.pbtxt import write_pbtxt
 from trtllm_kit.resources import triton_models
-from trtllm_kit.staging import Stage, staged
+from trtllm_kit.staging import LOCK_SECONDS, Stage, require_apart, staged
 from trtllm_kit.upstream import release
 from trtllm_kit.upstream.triton import Tensor, llmapi_tensors
 
@@ -94,18 +95,19 @@ def model_sources() -> dict[str, str]:
     return {path.name: path.read_text("utf-8") for path in sorted((triton_models() / "llmapi").glob("*.py"))}
 
 
-def deploy(engine: Path, plan: Plan, out: Path) -> Deployment:
+def deploy(engine: Path, plan: Plan, out: Path, *, lock_seconds: float = LOCK_SECONDS) -> Deployment:
     """Write the repository of an engine into ``out``, or do nothing when it is there.
 
     Raises ``PlanDrift`` when the engine was built for another plan, ``ManifestError`` when it is not whole,
     ``RepositoryError`` when the runtime cannot run it, and the errors of ``artifact.staged``.
     """
+    require_apart(out, engine)
     opened = open_engine(engine)
     _require_same_engine(opened, plan)
     files = repository_files(plan)
     key = digest_of({"engine": opened.manifest.digest, "files": {name: _sha256(files[name]) for name in files}})
     linked = not plan.serve.checkpoint_path
-    with staged(out, "repository", key) as stage:
+    with staged(out, "repository", key, lock_seconds) as stage:
         if stage is None:
             if linked:
                 point(out / LINK, opened.checkpoint)  # the checkpoint may have moved since
@@ -188,7 +190,7 @@ def _engine_settings(plan: Plan) -> dict[str, object]:
     return {
         "toolchain": plan.toolchain.value,
         "release": plan.release.value,
-        "checkpoint": conversion_digest(plan)[:12],
+        "checkpoint": conversion_of(plan).digest[:12],
         **llm_api_document(plan),
     }
 

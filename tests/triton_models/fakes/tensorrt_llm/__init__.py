@@ -15,8 +15,8 @@ from typing import Any
 
 _LLM_NAMES = {
     "model", "backend", "tensor_parallel_size", "pipeline_parallel_size", "max_batch_size", "max_num_tokens",
-    "max_seq_len", "kv_cache_config", "enable_chunked_prefill", "enable_iter_perf_stats", "scheduler_config",
-    "return_perf_metrics", "trust_remote_code", "dtype",
+    "max_seq_len", "max_beam_width", "kv_cache_config", "enable_chunked_prefill", "enable_iter_perf_stats",
+    "scheduler_config", "return_perf_metrics", "trust_remote_code", "dtype",
 }  # fmt: skip
 
 
@@ -49,7 +49,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         """Refuse what the real class refuses."""
         greedy = (self.temperature, self.top_p, self.top_k) == (None, None, None) or self.top_k == 1
-        if (self.best_of or 1) > 1 and greedy:
+        if (self.best_of or 1) > 1 and greedy and not self.use_beam_search:
             raise ValueError("Greedy decoding in the LLM API does not allow multiple returns")
 
 
