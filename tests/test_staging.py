@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from trtllm_kit import __version__
 from trtllm_kit.artifact import MANIFEST, read_manifest, require_intact
 from trtllm_kit.errors import KitError, LockTimeout, ManifestError, OutputOccupied, StorageError, UsageError
 from trtllm_kit.staging import locked, staged
@@ -144,13 +145,17 @@ def test_a_journal_that_ends_in_the_middle_of_a_line_is_read_up_to_there(tmp_pat
         stage.discard()
 
 
-def test_another_key_starts_the_stage_afresh(tmp_path: Path) -> None:
-    """Files staged under another plan are never mixed in."""
+@pytest.mark.parametrize(("key", "version"), [("k2", __version__), ("k1", "99.0")])
+def test_another_key_or_release_starts_the_stage_afresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, version: str
+) -> None:
+    """Files staged under another plan, or by another trtkit, are never mixed in."""
     process = multiprocessing.get_context("fork").Process(target=make, args=(tmp_path / "out", "k1", FILES, 2))
     process.start()
     process.join()
 
-    with staged(tmp_path / "out", "engine", "k2") as stage:
+    monkeypatch.setattr("trtllm_kit.staging.__version__", version)
+    with staged(tmp_path / "out", "engine", key) as stage:
         assert stage is not None
         assert not stage.has("a.txt")
         assert not (stage.path / "a.txt").exists()
@@ -390,6 +395,13 @@ def test_a_disk_that_is_full_from_the_start_keeps_nothing(tmp_path: Path, monkey
     with pytest.raises(StorageError), staged(tmp_path / "out", "engine", "k1"):
         pass
     assert [] == list(tmp_path.iterdir())
+
+
+def test_a_full_disk_that_names_no_file_is_told_with_the_output(tmp_path: Path) -> None:
+    """A write that fails knows no path; the message names the folder that was to be made."""
+    with pytest.raises(StorageError) as caught, staged(tmp_path / "out", "engine", "k1"):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert f"writing the engine: {tmp_path / 'out'}" == caught.value.what
 
 
 def test_a_mount_point_is_refused_before_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from trtllm_kit.units import (
     format_seconds,
     parse_bytes,
     parse_seconds,
+    parse_share,
 )
 
 
@@ -66,3 +67,18 @@ def test_plain_bytes_survive_a_round_trip(count: int) -> None:
 def test_a_count_has_its_noun_in_the_right_number(count: int, text: str) -> None:
     """One file, and every other number of files."""
     assert text == counted(count, "file")
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("0.5%", 0.005), ("99.9 %", 0.999), ("0.25", 0.25), (1, 1.0), ("1e-9%", 1e-11)]
+)
+def test_shares_in_percent_or_of_one(text: str | float, share: float) -> None:
+    """The decimal that was written, with no dust of a division."""
+    assert share == parse_share(text)
+
+
+@pytest.mark.parametrize("text", ["1ms", "5 GiB", "-1%", "%", "nan", True])
+def test_what_is_no_share_is_refused(text: str | float) -> None:
+    """Another unit, a sign, no number."""
+    with pytest.raises(ValueError, match=r"share|quantity|number"):
+        parse_share(text)

@@ -23,6 +23,8 @@ and ``try:`` one command or one key to change; names from files are escaped, so 
         ├── WeightIndexError        KIT-CHECKPOINT-002
         ├── TensorError             KIT-CHECKPOINT-003
         ├── CalibrationError        KIT-CHECKPOINT-004
+        ├── FormatNotMade           KIT-CHECKPOINT-006
+        ├── NotComparable           KIT-CHECKPOINT-007
         ├── BuildFailed             KIT-BUILD-001
         ├── RepositoryError         KIT-REPOSITORY-001
         ├── ServerFailed            KIT-SERVE-001
@@ -206,6 +208,12 @@ class FormatNotMade(CannotDo):
     code = "KIT-CHECKPOINT-006"
 
 
+class NotComparable(CannotDo):
+    """Two checkpoints have nothing to compare: other models, other tokens, or a layout that cannot be run here."""
+
+    code = "KIT-CHECKPOINT-007"
+
+
 class BuildFailed(CannotDo):
     """A build step failed or did not make its output."""
 
@@ -307,6 +315,9 @@ _HINTS = {
     errno.EROFS: "choose an output on a file system that is mounted for writing",
     errno.E2BIG: "shorten the environment variables: those of the profile, and those of this shell",
     errno.ENOENT: "check the path; a file that was there may have been removed during the run",
+    errno.ENAMETOOLONG: "choose a shorter name; most file systems take 255 bytes for each part of a path",
+    errno.EEXIST: "choose another path, or move what stands there away",
+    errno.ENOTDIR: "choose another path: a part of this one is a file and no folder",
 }
 
 

@@ -3,7 +3,8 @@
 Beside an output ``out`` stand, while it is made::
 
     .out.partial    the folder under construction
-    .out.journal    one line for each file that is finished and on disk; its first line is the key of the work
+    .out.journal    one line for each file, or beginning of a file, that is finished and on disk; its first line is
+                    the key of the work
     .out.lock       held by the run that works on it, whose process number and start it tells
     .out.old        the older artifact, between the two renames of the swap
 
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import filelock
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from trtllm_kit import __version__
 from trtllm_kit.artifact import MANIFEST, FileEntry, Kind, Manifest, foreign_files, read_manifest, require_intact
@@ -36,6 +37,17 @@ LOCK_SECONDS = 10.0
 
 _SHOWN = 3
 """Files of yours that an error names."""
+
+
+class Prefix(BaseModel):
+    """The beginning of an unfinished file that is on disk."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    begun: str
+    """The file, relative to the folder."""
+    bytes: int
+    sha256: str
 
 
 class Stage:
@@ -51,6 +63,7 @@ class Stage:
         self.complete = False
         self._journal = _sibling(out, "journal")
         self._entries: dict[str, FileEntry] = {}
+        self._prefixes: dict[str, Prefix] = {}
         self._open()
 
     def has(self, relative: str) -> bool:
@@ -69,11 +82,22 @@ class Stage:
             digest = sha256 or hashlib.file_digest(file, "sha256").hexdigest()
         entry = FileEntry(path=relative, bytes=path.stat().st_size, sha256=digest)
         self._entries[relative] = entry
+        self._note(entry)
+        return entry
+
+    def prefix(self, relative: str) -> Prefix | None:
+        """Return the beginning of a file that an earlier, interrupted run made sure of."""
+        return self._prefixes.get(relative)
+
+    def record_prefix(self, relative: str, size: int, sha256: str) -> None:
+        """Note that the first ``size`` bytes of an unfinished file are on disk, and their hash."""
+        self._note(Prefix(begun=relative, bytes=size, sha256=sha256))
+
+    def _note(self, line: BaseModel) -> None:
         with self._journal.open("a", encoding="utf-8") as journal:
-            journal.write(entry.model_dump_json() + "\n")
+            journal.write(line.model_dump_json() + "\n")
             journal.flush()
             os.fsync(journal.fileno())
-        return entry
 
     def write_text(self, relative: str, text: str) -> FileEntry:
         """Write and record a small UTF-8 file, making its folder."""
@@ -118,17 +142,25 @@ class Stage:
             return
         for line in lines[1:]:
             self._resume(line)
-        _prune(self.path, self._entries)
+        _prune(self.path, self._entries.keys() | self._prefixes.keys())
 
     def _resume(self, line: str) -> None:
         try:
-            entry = FileEntry.model_validate_json(line)
+            entry = _LINE.validate_json(line)
         except ValidationError:
             return  # the run was killed while it wrote this line
-        path = self.path / entry.path
-        if path.is_file() and path.stat().st_size == entry.bytes:
+        path = self.path / (entry.begun if isinstance(entry, Prefix) else entry.path)
+        size = path.stat().st_size if path.is_file() else -1
+        if isinstance(entry, Prefix) and size >= entry.bytes:
+            self._prefixes[entry.begun] = entry
+        elif isinstance(entry, FileEntry) and size == entry.bytes:
             self._entries[entry.path] = entry
-            self.resumed = True
+        else:
+            return
+        self.resumed = True
+
+
+_LINE: TypeAdapter[FileEntry | Prefix] = TypeAdapter(FileEntry | Prefix)
 
 
 @contextmanager
@@ -154,6 +186,7 @@ def staged(out: Path, kind: Kind, key: str, lock_seconds: float = LOCK_SECONDS) 
                 return
             yield from _work(place, kind, key)
     except OSError as error:
+        error.filename = error.filename or str(out)  # a write to a full disk names no file
         raise storage_error(error, f"writing the {kind}") from error
 
 

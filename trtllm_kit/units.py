@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from decimal import Decimal
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 KB, MB, GB, TB = 10**3, 10**6, 10**9, 10**12
@@ -31,6 +32,14 @@ def parse_seconds(text: str | float) -> float:
     if factor is None:
         raise ValueError(f"unknown time unit {unit!r}; use one of {', '.join(_SECOND_UNITS)}")
     return number * factor
+
+
+def parse_share(text: str | float) -> float:
+    """Read ``"0.5%"`` or a plain number as a share of one; raises ``ValueError`` on anything else."""
+    number, unit = _split(text)
+    if unit not in ("", "%"):
+        raise ValueError(f"unknown unit {unit!r} of a share; use % or none")
+    return float(Decimal(repr(number)) / 100) if unit else number  # 99.9 % is what is written, 0.999
 
 
 def format_bytes(count: float) -> str:

@@ -16,7 +16,7 @@ from tests.support.specs import hardware, llama_8b, profile
 from trtllm_kit.artifact import MANIFEST, read_manifest
 from trtllm_kit.build import mock, shell
 from trtllm_kit.build.engine import build, open_engine, require_same_conversion
-from trtllm_kit.errors import BuildFailed, ManifestError, PlanDrift, PlanRefused
+from trtllm_kit.errors import BuildFailed, ManifestError, PlanDrift, PlanRefused, UsageError
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.progress import Silent
@@ -106,11 +106,37 @@ def test_an_engine_whose_checkpoint_was_edited_is_not_opened(make_checkpoint: Ma
     checkpoint = make_checkpoint(made)
     out = checkpoint.parent / "engine"
     build(checkpoint, made, out, Silent())
+    edit(checkpoint)
+    with pytest.raises(ManifestError, match=r"config.json does not match its manifest"):
+        open_engine(out)
+
+
+def test_nothing_is_built_from_a_checkpoint_that_was_edited(make_checkpoint: MakeCheckpoint) -> None:
+    """Its engine would carry the digest of what the checkpoint was; nothing is left in the engine's place."""
+    made = plan_of()
+    checkpoint = make_checkpoint(made)
+    edit(checkpoint)
+    with pytest.raises(ManifestError, match=r"config.json does not match its manifest"):
+        build(checkpoint, made, checkpoint.parent / "engine", Silent())
+    assert ["checkpoint"] == [path.name for path in checkpoint.parent.iterdir()]
+
+
+@pytest.mark.parametrize("out", [".", "engine", ".."])
+def test_an_engine_and_its_checkpoint_lie_apart(make_checkpoint: MakeCheckpoint, out: str) -> None:
+    """An output that is the checkpoint, lies in it or holds it is refused, and the checkpoint stays as it is."""
+    made = plan_of()
+    checkpoint = make_checkpoint(made)
+    before = snapshot(checkpoint)
+    with pytest.raises(UsageError, match="the source"):
+        build(checkpoint, made, checkpoint / out, Silent())
+    assert before == snapshot(checkpoint) != {}
+
+
+def edit(checkpoint: Path) -> None:
+    """Write to a file of a finished checkpoint: the same size, a later time."""
     later = (checkpoint / MANIFEST).stat().st_mtime_ns + 1
     (checkpoint / "config.json").write_text("[]\n")
     os.utime(checkpoint / "config.json", ns=(later, later))
-    with pytest.raises(ManifestError, match=r"config.json does not match its manifest"):
-        open_engine(out)
 
 
 def test_an_output_behind_a_link_finds_its_checkpoint(make_checkpoint: MakeCheckpoint) -> None:

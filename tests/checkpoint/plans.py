@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from trtllm_kit.plan.formats import GROUP_SIZE, Formats
 from trtllm_kit.plan.plan import (
     CalibrationPlan,
     CommunicationPlan,
@@ -18,8 +20,10 @@ from trtllm_kit.plan.plan import (
     QuantizationPlan,
     RuntimePlan,
 )
+from trtllm_kit.plan.settle_formats import algo_of
 from trtllm_kit.spec.load import load_model
-from trtllm_kit.spec.profile import KvFormat, Serve, WeightFormat
+from trtllm_kit.spec.profile import Serve
+from trtllm_kit.spec.profile_formats import GROUPED, KvFormat, PartFormat, WeightFormat
 
 T = TypeVar("T")
 
@@ -30,6 +34,8 @@ def plan_for(
     kv_cache: KvFormat = "bf16",
     *,
     exclude: tuple[str, ...] = ("lm_head",),
+    groups: dict[str, PartFormat] | None = None,
+    group_size: int | None = None,
     samples: int = 2,
     tokens_per_sample: int = 48,
     text: str | None = None,
@@ -49,9 +55,8 @@ def plan_for(
         compute_capability=0,
         release=_decided("1.2.1"),
         toolchain=_decided("llm-api"),
-        quantization=QuantizationPlan(
-            weights=_decided(weights), kv_cache=_decided(kv_cache), exclude=_decided(exclude)
-        ),
+        layout=_decided("unified_hf"),
+        quantization=_quantization(weights, kv_cache, exclude, groups or {}, group_size),
         calibration=CalibrationPlan(
             samples=samples, tokens_per_sample=tokens_per_sample, text=text, text_sha256=text_sha256
         ),
@@ -106,6 +111,27 @@ def plan_for(
         ),
         communication=CommunicationPlan(all_reduces=0, payload_bytes=0, sent_bytes_per_gpu=0),
         findings=(),
+    )
+
+
+def _quantization(
+    weights: WeightFormat,
+    kv_cache: KvFormat,
+    exclude: tuple[str, ...],
+    groups: dict[str, PartFormat],
+    group_size: int | None,
+) -> QuantizationPlan:
+    """Decide formats as a plan for release 1.2.1 does."""
+    formats = Formats(weights, kv_cache, exclude, groups, group_size)
+    if set(formats.used) & set(GROUPED):
+        formats = replace(formats, group_size=group_size or GROUP_SIZE)
+    return QuantizationPlan(
+        weights=_decided(weights),
+        kv_cache=_decided(kv_cache),
+        exclude=_decided(exclude),
+        groups=_decided(groups) if groups else None,
+        group_size=_decided(formats.group_size) if formats.group_size else None,
+        algo=algo_of(formats, "unified_hf", "1.2.1"),
     )
 
 

@@ -9,12 +9,13 @@ import pytest
 
 from tests.checkpoint.plans import plan_for
 from tests.support.tiny_model import write_tiny_model
-from trtllm_kit.checkpoint.calibrate import Calibrated, calibrate, read_text
+from trtllm_kit.checkpoint.calibrate import Calibrated, calibrate
 from trtllm_kit.checkpoint.job import prepare
 from trtllm_kit.checkpoint.load import load_reference, load_tokenizer
 from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.checkpoint.stream import run_layers, windows
-from trtllm_kit.errors import CalibrationError, StorageError
+from trtllm_kit.checkpoint.text import read
+from trtllm_kit.errors import CalibrationError
 from trtllm_kit.progress import Silent
 
 ATTENTION = "model.layers.1.self_attn."
@@ -24,8 +25,9 @@ def measured(source: Path, **settings: int) -> Calibrated:
     """Calibrate a folder for FP8 weights and an FP8 cache."""
     job = prepare(source, plan_for(source, "fp8", "fp8", **settings), 1 << 30)
     assert job.texts is not None
-    scales = [step.name for step in job.steps if step.action in ("input_scale", "kv_scale")]
-    return calibrate(job.opened(), job.texts.calibration, scales, job.texts.text, Silent())
+    scales = [name for step in job.steps for name in step.measured]
+    assert job.texts.calibration is not None
+    return calibrate(job.opened(), job.texts.calibration, scales, Silent())
 
 
 def test_amax_is_the_largest_value_a_plain_forward_pass_shows(tmp_path: Path) -> None:
@@ -37,7 +39,7 @@ def test_amax_is_the_largest_value_a_plain_forward_pass_shows(tmp_path: Path) ->
         largest[name] = max(largest.get(name, 0.0), float(np.abs(values).max()))
 
     model = load_reference(source)
-    for piece in windows(load_tokenizer(source), read_text(None), 3, 40):
+    for piece in windows(load_tokenizer(source), read(None).raw, 3, 40):
         model.forward(piece, model.new_cache(), observe=observe)
     amax = measured(source, samples=3, tokens_per_sample=40).amax
     assert largest["model.layers.1.mlp.down_proj"] == pytest.approx(amax["model.layers.1.mlp.down_proj.input_scale"])
@@ -112,22 +114,3 @@ def test_an_activation_that_is_not_finite_is_a_calibration_error(tmp_path: Path,
     path.write_bytes(data)
     with pytest.raises(CalibrationError, match=r"layers\.0\.mlp\.down_proj"):
         measured(source)
-
-
-def test_the_operator_s_own_text_is_read(tmp_path: Path) -> None:
-    """UTF-8 only, with the kit's errors for anything else."""
-    (tmp_path / "mine.txt").write_text("grüße", encoding="utf-8")
-    assert "grüße" == read_text(str(tmp_path / "mine.txt"))
-    (tmp_path / "latin.txt").write_bytes("grüße".encode("latin-1"))
-    with pytest.raises(CalibrationError, match="not UTF-8"):
-        read_text(str(tmp_path / "latin.txt"))
-    with pytest.raises(StorageError):
-        read_text(str(tmp_path / "nowhere.txt"))
-
-
-def test_the_bundled_text_is_long_and_varied() -> None:
-    """Enough for the default sixteen pieces of 256 tokens, with code, tables and other scripts."""
-    text = read_text(None)
-    assert len(text.encode()) > 20_000
-    for part in ("def ", "SELECT", "|---|", "User:", "春天", "駅前", "вокзале"):
-        assert part in text

@@ -11,7 +11,7 @@ import pytest
 from tests.checkpoint.test_reader import edit_index
 from tests.support.tiny_model import FAMILIES, write_safetensors, write_tiny_model
 from trtllm_kit.checkpoint.check import Extras, check_source
-from trtllm_kit.checkpoint.formats import to_float32
+from trtllm_kit.checkpoint.formats.bits import to_float32
 from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.errors import TensorError, WeightIndexError
 from trtllm_kit.spec.load import load_model

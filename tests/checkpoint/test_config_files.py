@@ -11,9 +11,10 @@ import pytest
 from tests.checkpoint.plans import plan_for
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit import __version__
-from trtllm_kit.checkpoint.config_files import config_text, hf_quant_config, read_small_files
+from trtllm_kit.checkpoint.config_files import config_text, read_small_files
+from trtllm_kit.checkpoint.quant_config import hf_quant_config
 from trtllm_kit.errors import ModelConfigError
-from trtllm_kit.spec.profile import KvFormat
+from trtllm_kit.spec.profile_formats import KvFormat
 
 FLOAT8 = {"dynamic": False, "num_bits": 8, "type": "float"}
 

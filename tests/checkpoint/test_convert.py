@@ -18,7 +18,7 @@ from tests.support.tiny_model import FAMILIES, write_tiny_model
 from trtllm_kit.artifact import MANIFEST, read_manifest, require_intact
 from trtllm_kit.checkpoint.calibrate import FILE as CALIBRATION
 from trtllm_kit.checkpoint.convert import conversion_steps, convert
-from trtllm_kit.checkpoint.formats import to_float32
+from trtllm_kit.checkpoint.formats.bits import to_float32
 from trtllm_kit.checkpoint.load import load_reference
 from trtllm_kit.checkpoint.plan_file import read_conversion
 from trtllm_kit.checkpoint.reader import INDEX, open_weights
@@ -26,7 +26,7 @@ from trtllm_kit.dtypes import decode_e4m3
 from trtllm_kit.errors import CalibrationError, FormatNotMade, OutputOccupied, PlanDrift, TensorError
 from trtllm_kit.plan.conversion import conversion_of
 from trtllm_kit.progress import Silent
-from trtllm_kit.spec.profile import KvFormat, WeightFormat
+from trtllm_kit.spec.profile_formats import KvFormat, WeightFormat
 
 WRITING = "writing weights"
 ROOT = Path(__file__).resolve().parents[2]
@@ -285,13 +285,13 @@ def test_a_format_that_is_not_made_here_is_refused_before_anything_is_read(
     (source / "model.safetensors").write_bytes(b"never looked at")
     plan = plan_for(source, weights, kv_cache)
     for attempt in (lambda: conversion_steps(source, plan), lambda: convert(source, plan, tmp_path / "out", Silent())):
-        with pytest.raises(FormatNotMade, match="does not make nvfp4") as caught:
+        with pytest.raises(FormatNotMade, match="does not make (weights int8_sq|kv_cache int8)") as caught:
             attempt()
         assert caught.value.hint.endswith(
             ", ".join(
                 f"quantization.{part}: fp8"
                 for part, chosen in (("weights", weights), ("kv_cache", kv_cache))
-                if chosen == "nvfp4"
+                if chosen.startswith("int8")
             )
         )
     assert [] == leftovers(tmp_path)

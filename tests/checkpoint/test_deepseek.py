@@ -12,7 +12,7 @@ import pytest
 from tests.checkpoint.plans import plan_for
 from tests.support.tiny_model import write_safetensors, write_tiny_model
 from trtllm_kit.checkpoint.check import check_source
-from trtllm_kit.checkpoint.config_files import hf_quant_config
+from trtllm_kit.checkpoint.quant_config import hf_quant_config
 from trtllm_kit.checkpoint.convert import conversion_steps, convert
 from trtllm_kit.checkpoint.load import load_reference
 from trtllm_kit.checkpoint.reader import open_weights
@@ -54,7 +54,7 @@ def test_prediction_layers_pass_through_and_are_named_as_excluded(source: Path) 
     behind = [step for step in conversion_steps(source, plan) if step.name.startswith("model.layers.2.")]
     described = hf_quant_config(plan.model, plan.quantization)
 
-    assert {"copy"} == {step.action for step in behind}
+    assert {"plain"} == {step.format for step in behind}
     assert described is not None
     assert "model.layers.2*" in described["quantization"]["exclude_modules"]
 

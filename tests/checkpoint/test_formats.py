@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from trtllm_kit.checkpoint.formats import fp8_scale, fp8_table, largest_magnitude, quantise, round_to
+from trtllm_kit.checkpoint.formats.bits import largest_magnitude, round_to
+from trtllm_kit.checkpoint.formats.fp8 import fp8_scale, fp8_table, quantise
 from trtllm_kit.dtypes import encode_bf16
 from trtllm_kit.errors import TensorError
 
@@ -60,11 +61,11 @@ def test_a_scale_maps_the_amax_to_448() -> None:
 
 @given(values=arrays(np.float32, st.integers(1, 40), elements=st.floats(-(2.0**100), 2.0**100, width=32)))
 def test_largest_magnitude_is_the_maximum_of_the_absolute_values(values: np.ndarray) -> None:
-    """In all three formats, over tiles, whatever the signs."""
+    """Whatever the signs."""
     bits = encode_bf16(values)
     expected = float(np.abs(bits.view(ml_dtypes.bfloat16).astype(np.float32)).max())
-    assert expected == largest_magnitude([bits[:3], bits[3:]], "BF16", "w")
-    assert float(np.abs(values).max()) == largest_magnitude([values], "F32", "w")
+    assert expected == largest_magnitude(bits, "BF16", "w")
+    assert float(np.abs(values).max()) == largest_magnitude(values, "F32", "w")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ def test_values_that_are_not_finite_are_refused_by_name(value: float, word: str,
     values = np.array([1.0, value, 2.0], np.float32)
     raw = {"BF16": encode_bf16(values), "F16": values.astype(np.float16), "F32": values}[dtype]
     with pytest.raises(TensorError, match=f"tensor model.w holds {word}"):
-        largest_magnitude([raw], dtype, "model.w")
+        largest_magnitude(raw, dtype, "model.w")
 
 
 def test_what_float16_cannot_hold_is_refused() -> None:

@@ -13,13 +13,13 @@ from tests.support.specs import gemma3_27b, phi4_mini
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.convert import conversion_steps
 from trtllm_kit.checkpoint.layout import (
-    TensorStep,
     _in_files,
     quantised_modules,
     unquantised_modules,
     writes_kv_scales,
 )
 from trtllm_kit.checkpoint.names import scale_name
+from trtllm_kit.checkpoint.step import TensorStep
 
 LLAMA_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -28,9 +28,8 @@ def test_bf16_passes_every_tensor_through(tmp_path: Path) -> None:
     """Nothing is added, renamed or reordered."""
     source = write_tiny_model(tmp_path)
     steps = conversion_steps(source, plan_for(source))
-    assert {"copy"} == {step.action for step in steps}
-    assert {"BF16"} == {step.dtype for step in steps}
-    assert [step.source for step in steps] == [step.name for step in steps]
+    assert {("plain", "weight", "BF16")} == {(step.format, step.part, step.dtype) for step in steps}
+    assert [step.origin for step in steps] == [step.name for step in steps]
     assert 21 == len(steps)
 
 
@@ -46,7 +45,7 @@ def test_fp8_adds_two_scales_to_each_linear_and_two_to_each_cache(tmp_path: Path
     for name in ("mlp.down_proj.weight_scale", "mlp.down_proj.input_scale", "self_attn.k_proj.k_scale"):
         assert ("F32", ()) == (steps[f"model.layers.1.{name}"].dtype, steps[f"model.layers.1.{name}"].shape)
     for name in ("model.embed_tokens.weight", "lm_head.weight", "model.norm.weight"):
-        assert "copy" == steps[name].action
+        assert ("plain", "BF16") == (steps[name].format, steps[name].dtype)
 
 
 def test_fp8_weights_with_a_16_bit_cache_have_no_kv_scales(tmp_path: Path) -> None:
@@ -61,7 +60,7 @@ def test_16_bit_weights_with_an_fp8_cache_have_no_kv_scales(tmp_path: Path) -> N
     source = write_tiny_model(tmp_path)
     plan = plan_for(source, "bf16", "fp8")
     assert not writes_kv_scales(plan.quantization)
-    assert {"copy"} == {step.action for step in conversion_steps(source, plan)}
+    assert {"plain"} == {step.format for step in conversion_steps(source, plan)}
 
 
 def test_an_excluded_projection_keeps_the_ones_it_is_fused_with(tmp_path: Path) -> None:
@@ -106,10 +105,10 @@ def test_gate_and_up_of_an_expert_share_their_weight_scale(tmp_path: Path) -> No
     source = write_tiny_model(tmp_path, "mixtral")
     steps = {step.name: step for step in conversion_steps(source, plan_for(source, "fp8"))}
     base = "model.layers.0.block_sparse_moe.experts.1."
-    assert f"{base}w3.weight" == steps[f"{base}w1.weight_scale"].scaled_with
-    assert f"{base}w1.weight" == steps[f"{base}w3.weight"].scaled_with
-    assert steps[f"{base}w2.weight"].scaled_with is None
-    assert steps["model.layers.0.self_attn.q_proj.weight"].scaled_with is None
+    assert [f"{base}w3.weight"] == [str(other) for other in steps[f"{base}w1.weight_scale"].scaled_with]
+    assert [f"{base}w1.weight"] == [str(other) for other in steps[f"{base}w3.weight"].scaled_with]
+    assert () == steps[f"{base}w2.weight"].scaled_with
+    assert () == steps["model.layers.0.self_attn.q_proj.weight"].scaled_with
 
 
 def test_fused_experts_have_scales_with_an_underscore(tmp_path: Path) -> None:
@@ -148,7 +147,7 @@ def test_float32_is_rounded_to_bfloat16(tmp_path: Path) -> None:
     """No runtime serves float32 weights."""
     source = write_tiny_model(tmp_path, dtype="float32")
     steps = conversion_steps(source, plan_for(source))
-    assert {("BF16", "round")} == {(step.dtype, step.action) for step in steps}
+    assert {("BF16", "plain")} == {(step.dtype, step.format) for step in steps}
 
 
 @given(
@@ -157,7 +156,7 @@ def test_float32_is_rounded_to_bfloat16(tmp_path: Path) -> None:
 )
 def test_shards_keep_the_limit_the_order_and_the_alignment(sizes: list[tuple[str, int]], most: int) -> None:
     """No shard is larger than the limit unless one tensor is; every tensor lies on a multiple of its element."""
-    steps = [TensorStep(str(at), dtype, (count,), "s", "copy") for at, (dtype, count) in enumerate(sizes)]
+    steps = [TensorStep(str(at), dtype, (count,)) for at, (dtype, count) in enumerate(sizes)]
     filed = _in_files(steps, most)
     assert sorted(step.name for step in steps) == sorted(step.name for step in filed)
     files = sorted({step.file for step in filed})

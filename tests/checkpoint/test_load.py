@@ -12,8 +12,9 @@ import pytest
 from tests.checkpoint.plans import plan_for
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.convert import convert
-from trtllm_kit.checkpoint.load import StoredWeights, load_reference, load_tokenizer, open_checkpoint
+from trtllm_kit.checkpoint.load import load_reference, load_tokenizer, open_checkpoint
 from trtllm_kit.checkpoint.reader import open_weights
+from trtllm_kit.checkpoint.stored_weights import StoredWeights
 from trtllm_kit.errors import MissingExtra, ModelNotFound, TensorError
 from trtllm_kit.progress import Silent
 

@@ -12,11 +12,10 @@ import pytest
 
 from tests.checkpoint.plans import plan_for
 from tests.support.tiny_model import write_tiny_model, write_tiny_tokenizer
-from trtllm_kit.checkpoint.calibrate import read_text
 from trtllm_kit.checkpoint.convert import convert
 from trtllm_kit.checkpoint.load import load_tokenizer
 from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
-from trtllm_kit.checkpoint.stream import windows
+from trtllm_kit.checkpoint.text import read as read_text
 from trtllm_kit.progress import Silent
 
 pytestmark = pytest.mark.oracle
@@ -41,7 +40,7 @@ def exports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     latent = request.param == "deepseek_v3"
     plan = plan_for(source, "fp8", "bf16" if latent else "fp8", samples=8, tokens_per_sample=64)
     convert(source, plan, root / "ours", Silent())
-    pieces = windows(load_tokenizer(source), read_text(None), 8, 64)
+    pieces = read_text(None).samples(load_tokenizer(source), 8, 64)
     modelopt_export(source, pieces, root / "theirs", latent=latent)
     return root / "ours", root / "theirs"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +13,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.support.tiny_model import write_safetensors, write_tiny_model
+from trtllm_kit.checkpoint import reader
+from trtllm_kit.checkpoint.header import reopen
 from trtllm_kit.checkpoint.reader import INDEX, open_weights
 from trtllm_kit.errors import KitError, ModelNotFound, WeightFileError, WeightIndexError
+from trtllm_kit.files import Stamp
 
 
 def edit_index(folder: Path, **changes: str | None) -> None:
@@ -27,7 +32,7 @@ def edit_index(folder: Path, **changes: str | None) -> None:
 
 
 def test_data_equals_what_the_safetensors_library_reads(tmp_path: Path) -> None:
-    """Whole tensors and tiles give the library's values, in float32 and float16."""
+    """In float32 and float16."""
     for dtype in ("float32", "float16"):
         folder = write_tiny_model(tmp_path / dtype, dtype=dtype)
         expected = load_file(folder / "model.safetensors")
@@ -35,7 +40,6 @@ def test_data_equals_what_the_safetensors_library_reads(tmp_path: Path) -> None:
         assert expected.keys() == weights.tensors.keys()
         for name, values in expected.items():
             np.testing.assert_array_equal(values, weights.read(name))
-            np.testing.assert_array_equal(values.ravel(), np.concatenate([*weights.tiles(name, 1000)]))
 
 
 def test_shards_give_the_tensors_of_the_single_file(tmp_path: Path) -> None:
@@ -157,15 +161,20 @@ def test_a_folder_without_weights_and_no_folder_are_two_errors(tmp_path: Path) -
         open_weights(tmp_path / "nowhere")
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A short read has the kit's form, where a mapped file would kill the process."""
-    folder = write_tiny_model(tmp_path)
-    tiles = open_weights(folder).tiles("lm_head.weight", 1000)
-    next(tiles)
-    path = folder / "model.safetensors"
-    os.truncate(path, path.stat().st_size - 100)
-    with pytest.raises(WeightFileError, match=r"changed during the run\n.*became shorter: tensor lm_head\.weight"):
-        list(tiles)
+    weights = open_weights(write_tiny_model(tmp_path))
+    path = tmp_path / "model.safetensors"
+
+    def shrinking(file: Path, stamp: Stamp) -> FileIO:
+        opened = reopen(file, stamp)
+        os.truncate(path, path.stat().st_size - 100)
+        return opened
+
+    monkeypatch.setattr(reader, "reopen", shrinking)
+    last = max(weights.tensors.values(), key=lambda tensor: tensor.begin).name
+    with pytest.raises(WeightFileError, match=f"changed during the run\n.*became shorter: tensor {re.escape(last)}"):
+        weights.read(last)
 
 
 def test_a_file_is_read_only_while_it_is_the_one_that_was_opened(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from trtllm_kit.progress import Silent
 from trtllm_kit.staging import Stage
 
 CONFIG, TOKENIZER, SHARD = "config.json", "tokenizer.json", "model-00001-of-00003.safetensors"
-CALIBRATING, WRITING, READING = "calibrating", "writing weights", "reading the checkpoint's answers"
+CALIBRATING, WRITING, READING = "calibrating", "writing weights", "comparing layer by layer"
 
 
 class Meddling(Recorder):

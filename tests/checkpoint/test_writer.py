@@ -14,7 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from trtllm_kit.checkpoint.header import read_header
-from trtllm_kit.checkpoint.layout import TensorStep
+from trtllm_kit.checkpoint.step import TensorStep
 from trtllm_kit.checkpoint.writer import write_safetensors
 from trtllm_kit.errors import InternalError
 
@@ -29,14 +29,14 @@ def test_the_safetensors_library_reads_back_what_was_streamed(
     """Whatever shapes and tiles, values, names and hash are right, down to empty tensors and scalars."""
     random = np.random.default_rng(0)
     arrays = {f"t.{at}": random.standard_normal(shape).astype(np.float32) for at, shape in enumerate(shapes)}
-    steps = [TensorStep(name, "F32", values.shape, name, "copy") for name, values in arrays.items()]
+    steps = [TensorStep(name, "F32", values.shape) for name, values in arrays.items()]
 
-    def tiles(step: TensorStep) -> Iterator[np.ndarray]:
-        flat = arrays[step.name].ravel()
-        yield from (flat[at : at + cut] for at in range(0, len(flat), cut))
+    def pieces() -> Iterator[np.ndarray]:
+        for flat in (values.ravel() for values in arrays.values()):
+            yield from (flat[at : at + cut] for at in range(0, len(flat), cut))
 
     path = tmp_path / "w.safetensors"
-    digest = write_safetensors(path, steps, tiles)
+    digest = write_safetensors(path, steps, pieces())
     assert hashlib.sha256(path.read_bytes()).hexdigest() == digest
     read = load_file(path)
     assert arrays.keys() == read.keys()
@@ -47,7 +47,7 @@ def test_the_safetensors_library_reads_back_what_was_streamed(
 def test_the_file_says_it_is_for_torch_and_its_data_is_aligned(tmp_path: Path) -> None:
     """Loaders ask for the format key; the data begins on a multiple of eight."""
     path = tmp_path / "w.safetensors"
-    write_safetensors(path, [TensorStep("a", "BF16", (3,), "a", "copy")], lambda step: [np.ones(3, np.uint16)])
+    write_safetensors(path, [TensorStep("a", "BF16", (3,))], [np.ones(3, np.uint16)])
     with safe_open(path, "np") as file:
         assert {"format": "pt"} == file.metadata()
     assert 0 == read_header(path).data_begin % 8
@@ -55,6 +55,9 @@ def test_the_file_says_it_is_for_torch_and_its_data_is_aligned(tmp_path: Path) -
 
 def test_data_of_another_size_than_the_header_says_is_a_bug_of_the_kit(tmp_path: Path) -> None:
     """The file would be unreadable, so the run ends."""
-    steps = [TensorStep("a", "BF16", (3,), "a", "copy")]
-    with pytest.raises(InternalError, match="4 bytes"):
-        write_safetensors(tmp_path / "w.safetensors", steps, lambda step: [np.ones(2, np.uint16)])
+    steps = [TensorStep("a", "BF16", (3,)), TensorStep("b", "BF16", (1,))]
+    for counts, said in (([2], "a came out as 4"), ([3], "b came out as 0"), ([4], "a came out as 8")):
+        with pytest.raises(InternalError, match=f"tensor {said} bytes"):
+            write_safetensors(tmp_path / "w.safetensors", steps, [np.ones(count, np.uint16) for count in counts])
+    with pytest.raises(InternalError, match="tensor b came out as 6 bytes"):
+        write_safetensors(tmp_path / "w.safetensors", steps, [np.ones(count, np.uint16) for count in (3, 1, 2)])

@@ -260,3 +260,17 @@ def test_a_full_stderr_changes_no_exit_code() -> None:
     command = [trtkit_path(), "plan", "x", "--profile", "no-such-profile"]
     with Path("/dev/full").open("w") as full:
         assert 2 == subprocess.run(command, stderr=full, check=False).returncode
+
+
+@pytest.mark.parametrize("verb", ["plan", "convert"])
+def test_alerts_that_check_health_could_not_use_stop_the_work_before_it_begins(tmp_path: Path, verb: str) -> None:
+    """A misspelt alert would make every later check UNKNOWN; it is a problem of the profile, with its line."""
+    model = write_tiny_model(tmp_path / "model")
+    profile = tmp_path / "mine.yaml"
+    profile.write_text("base: cpu-rehearsal-smollm2\nname: mine\nalerts:\n  queue-dept: {enabled: false}\n")
+    out = ["--out", tmp_path / "out"] if verb == "convert" else []
+    ran = trtkit(verb, model, "--profile", profile, *out)
+
+    assert 2 == ran.code
+    assert f"{profile}:4: alerts.queue-dept: no such rule; did you mean queue-depth?" in ran.err
+    assert not (tmp_path / "out").exists()

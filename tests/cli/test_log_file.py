@@ -36,6 +36,16 @@ def test_bytes_that_are_no_text_are_written_as_escapes(tmp_path: Path) -> None:
     assert (tmp_path / "x.log").read_text().endswith("/srv/\\udcff\n")
 
 
+def test_keeping_every_log_takes_no_longer_than_the_logs_there_are(tmp_path: Path) -> None:
+    """Rotation looks at the files that stand there and not at every number up to keep, which would never end."""
+    file = LogFile(tmp_path / "x.log", "r", limit_bytes=1, keep=10**20)
+    for text in ("one", "two", "three"):
+        file.write("info", text)
+
+    assert ["x.log", "x.log.1", "x.log.2"] == sorted(path.name for path in tmp_path.iterdir())
+    assert ["one", "two", "three"] == lines(tmp_path / "x.log")
+
+
 @given(sizes=st.lists(st.integers(1, 200), min_size=1, max_size=30), keep=st.integers(0, 4))
 @settings(max_examples=40, deadline=None)
 def test_no_file_is_larger_than_asked_nor_are_there_more(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,23 @@ def test_every_module_the_map_names_exists_and_every_room_is_on_it() -> None:
     for room, line in re.findall(r"^  (\w+)/?\s+(.*)$", drawing, re.MULTILINE):
         for module in re.findall(r"\b(\w+\.py)\b", line):
             assert (package / room / module).is_file() or (package / module).is_file(), module
+
+
+def test_every_page_is_linked_from_the_front_page_of_the_documents() -> None:
+    """A page that nothing leads to is read by nobody."""
+    front = ROOT / "docs" / "README.md"
+    linked = {(front.parent / link).resolve() for link in _LINK.findall(front.read_text("utf-8"))}
+
+    assert [] == sorted(page.name for page in set((ROOT / "docs").rglob("*.md")) - linked - {front})
+
+
+def test_every_module_of_facts_stands_in_the_import_contract() -> None:
+    """Of spec only load and hub may come near the machine; a new module is held to that from its first day."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    pure = next(one for one in contracts if one["name"] == "decisions never touch the machine")["source_modules"]
+    modules = {path.stem for path in (ROOT / "trtllm_kit" / "spec").glob("*.py")} - {"__init__"}
+
+    assert {"load", "hub"} == modules - {name.rpartition(".")[2] for name in pure if ".spec." in name}
 
 
 def test_a_sentence_of_markdown_never_names_a_machine_of_ours() -> None:

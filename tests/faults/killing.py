@@ -77,10 +77,11 @@ def _run(arguments: list[str], watch: _Watch, first: Act | None, shard_bytes: in
     said = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(said, 1)
     os.dup2(said, 2)
-    from trtllm_kit.checkpoint import convert
+    from trtllm_kit.checkpoint import convert, shards
     from trtllm_kit.cli.app import main
 
     convert.convert.__kwdefaults__["shard_bytes"] = shard_bytes
+    shards.MARK_BYTES = shard_bytes // 5
     _move_elsewhere()
     if first is not None:
         first()

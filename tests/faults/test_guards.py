@@ -28,12 +28,16 @@ def offences(source: str) -> Iterator[str]:
             names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
             yield from (f"{node.lineno}: import {name}" for name in names if name.partition(".")[0] in MODULES)
         elif isinstance(node, ast.Call):
-            called = ast.unparse(node.func)
-            if called in CALLS and not (called == "yaml.load" and _safe_loader(node, safe)):
-                yield f"{node.lineno}: {called}()"
-            for keyword in node.keywords:
-                if keyword.arg in KEYWORDS and not _is_false(keyword.value):
-                    yield f"{node.lineno}: {keyword.arg}={ast.unparse(keyword.value)}"
+            yield from _in_call(node, safe)
+
+
+def _in_call(node: ast.Call, safe: set[str]) -> Iterator[str]:
+    called = ast.unparse(node.func)
+    if called in CALLS and not (called == "yaml.load" and _safe_loader(node, safe)):
+        yield f"{node.lineno}: {called}()"
+    for keyword in node.keywords:
+        if keyword.arg in KEYWORDS and not _is_false(keyword.value):
+            yield f"{node.lineno}: {keyword.arg}={ast.unparse(keyword.value)}"
 
 
 def _is_false(value: ast.expr) -> bool:

@@ -62,12 +62,21 @@ def narrow_experts() -> Layer:
     return layer.model_copy(update={"feed_forward": layer.feed_forward.model_copy(update={"intermediate": 1500})})
 
 
+def narrow_moe() -> ModelSpec:
+    """Make a model whose experts are 1,504 wide, whole 32 bytes and no whole 64."""
+    layer = qwen3_moe(1).layers[0]
+    narrow = layer.model_copy(update={"feed_forward": layer.feed_forward.model_copy(update={"intermediate": 1504})})
+    return with_facts(qwen3_moe(1), layers=(narrow,))
+
+
 def with_facts(model: ModelSpec, **facts: Any) -> ModelSpec:
     """Return a model with some facts changed."""
     return model.model_copy(update=facts)
 
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+MIXED = {"quantization.weights": "mixed", "quantization.groups": {"attention": "fp8", "experts": "nvfp4"}}
+INT8_CACHE = {"quantization.weights": "int8_wo", "quantization.kv_cache": "int8"}
 NVFP4_CACHE = {"quantization.weights": "fp8", "quantization.kv_cache": "nvfp4"}
 SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]] = [
     ("PF1", ERROR, smollm2(), hardware(8), {"parallelism.tensor": 2},
@@ -77,10 +86,10 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
     ("PF2", INFO, llama_8b(), hardware(16), {"parallelism.tensor": 16}, "8 KV heads, 16 tensor ranks, 1 a rank",
      "parallelism.tensor: 8 (holds what is asked too, and leaves 8 GPUs idle)"),
     ("PF2", INFO, qwen3_moe(), hardware(8), {"parallelism.tensor": 8},
-     "4 KV heads, 8 tensor ranks, 1 a rank", "nothing to do: 4 ranks hold too little"),
+     "4 KV heads, 8 tensor ranks, 1 a rank", "nothing to do: parallelism.tensor 4 holds too little"),
     ("PF2", INFO, qwen3_moe(), hardware(8, 192), {"parallelism.tensor": 8, "parallelism.expert": 8},
      "4 KV heads, 8 tensor ranks, 1 a rank",
-     "nothing to do: 4 ranks are not legal here, 4 tensor ranks / 8 expert ranks is not whole"),
+     "nothing to do: parallelism.tensor 4 is not legal here, 4 tensor ranks / 8 expert ranks is not whole"),
     ("PF3", WARNING, llama(2, 3200, 32, 32, 8640), hardware(), {},
      "100 is not a multiple of 8", "pad the weights to heads of 104, or use another model"),
     ("PF4", INFO, llama(2, 4096, 32, 8, 14336, vocab=32001), hardware(2), {"parallelism.tensor": 2},
@@ -109,8 +118,45 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "limits.max_seq_len: 4096"),
     ("PF40", WARNING, phi4_mini(), hardware(), {"limits.max_seq_len": 8192, "trtllm_version": "1.1.0"},
      "max_seq_len 8,192, trained length 4,096", "limits.max_seq_len: 4096"),
-    ("PF12", ERROR, with_facts(llama_8b(), quantized_as="awq"), hardware(), {},
-     "quant_method is awq", "give the folder of the model's BF16 original"),
+    ("PF12", ERROR, with_facts(llama_8b(), quantized_as="awq"), hardware(), {}, "beside it says awq",
+     "give the folder of the model's BF16 original, or set quantization.weights: int4_awq on the original; "
+     "no PyTorch backend reads AutoAWQ files"),
+    ("PF12", WARNING, qwen3_moe(2), hardware(8, 192, capability=100), MIXED, "fp8 and nvfp4 make MIXED_PRECISION",
+     "one format for all quantised parts, and bf16 for the others"),
+    ("PF14", WARNING, llama_70b(), hardware(1, 80), {"quantization.weights": "int4_awq"},
+     "131.42 GiB in 16 bit + 37.19 GiB of the result, without activations; 74.51 GiB in all GPUs",
+     "convert on 3 such GPUs or more, or on a CPU with that memory"),
+    ("PF5", ERROR, llama(2, 1024, 8, 8, 1216), hardware(), {"quantization.weights": "int4_wo"},
+     "1,216 input features / 1 rank is not a multiple of 128", 'add "*down_proj" to quantization.exclude'),
+    ("PF5", ERROR, llama(2, 1024, 8, 8, 1536), hardware(8), {"quantization.weights": "int4_awq", "parallelism.tensor": 8},
+     "1,536 input features / 8 ranks is not a multiple of 128",
+     'parallelism.tensor: 4, or add "*down_proj" to quantization.exclude'),
+    ("PF6", WARNING, llama(2, 1024, 8, 8, 1360), hardware(8), {"quantization.weights": "int8_wo", "parallelism.tensor": 8},
+     "1,360 features / 8 ranks x 8 bits is no multiple of 32 bytes",
+     'parallelism.tensor: 4, or add "*gate_proj" to quantization.exclude'),
+    ("PF6", WARNING, narrow_moe(), hardware(), {"quantization.weights": "int8_wo"},
+     "1,504 features / 1 rank is no multiple of 64", 'add "*gate_proj" to quantization.exclude'),
+    ("PF6", INFO, qwen3_moe(2), hardware(8), {"quantization.weights": "fp8_block", "parallelism.tensor": 8},
+     "1,536 features / 8 ranks is not a multiple of 128", "nothing to do"),
+    ("PF7", WARNING, llama_8b(), hardware(capability=100), {"quantization.weights": "mxfp8"},
+     "MXFP8; NVIDIA/TensorRT-LLM QuantAlgo", "trtllm_version: 1.3.0rc20, or quantization.weights: fp8"),
+    ("PF7", WARNING, llama_8b(), hardware(), {"quantization.weights": "int8_sq"},
+     "and the PyTorch backend has no kernel of SmoothQuant", "quantization.weights: fp8"),
+    ("PF7", WARNING, llama_8b(), hardware(capability=100),
+     {"quantization.weights": "int8_wo", "trtllm_version": "0.21", "runtime": "simulated"},
+     "compute capability 100; int8_wo runs on 80, 86, 89, 90", "quantization.weights: fp8"),
+    ("PF8", WARNING, llama_8b(), hardware(), {"quantization.weights": "fp8", "quantization.kv_cache": "int8"},
+     "compute capability 90; int8 runs on no GPU", "quantization.kv_cache: fp8"),
+    ("PF8", ERROR, llama_8b(), hardware(), INT8_CACHE | {"trtllm_version": "0.16"},
+     "kv_cache int8, enable_block_reuse true", "kv_cache.enable_block_reuse: false"),
+    ("PF8", WARNING, llama_8b(), hardware(), INT8_CACHE | {"trtllm_version": "0.21"},
+     "kv_cache int8, enable_block_reuse true", "kv_cache.enable_block_reuse: false"),
+    ("PF8", WARNING, llama_8b(), hardware(capability=89),
+     {"quantization.weights": "w4a8_awq", "quantization.kv_cache": "fp8"},
+     "weights w4a8_awq, kv_cache fp8", "quantization.kv_cache: bf16"),
+    ("PF35", WARNING, llama(2, 1024, 8, 8, 1104), hardware(capability=100),
+     {"quantization.weights": "mxfp8", "trtllm_version": "main"},
+     "1,104 input features / 1 rank is not a multiple of 32", 'add "*down_proj" to quantization.exclude'),
     ("PF11", ERROR, smollm2(), hardware(), {"limits.max_seq_len": 16384, "load.input_tokens": 9000},
      "max_seq_len 16,384", "limits.max_seq_len: 8192, load.input_tokens: 7168"),
     ("PF11", ERROR, stretched("yarn", 4.0), hardware(8, 141), {"limits.max_seq_len": 131_073},
@@ -134,7 +180,9 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "640.00 MiB needed for the KV cache, 56.31 GiB lacking before it; the other terms take 136.31 GiB of 80.00 GiB",
      "lower load.min_concurrency or choose hardware with more memory"),
     ("PF18", ERROR, llama_8b(), hardware(1, 24), {"limits.max_seq_len": 131072},
-     "16.00 GiB needed", "limits.max_seq_len: 35136"),
+     "16.00 GiB needed, ", "limits.max_seq_len: 35136"),
+    ("PF18", ERROR, llama_8b(), hardware(1, 24), {"limits.max_seq_len": 34_816, "limits.max_beam_width": 4},
+     "4.62 GiB needed with 4 beams for the last 1,024 tokens, ", "limits.max_seq_len: 31712"),
     ("PF19", WARNING, llama_8b(), hardware(), {"trtllm_version": "1.3.0rc14"},
      "1.3.0rc14 is in no container, 1.2.1 is the nearest that is in one", "trtllm_version: 1.2.1"),
     ("PF19", WARNING, llama_8b(), hardware(), {"trtllm_version": "1.0.2"},
@@ -178,10 +226,13 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
     ("PF24", ERROR, llama_8b(), hardware(), {"trtllm_version": "1.0.0", "kv_cache.tokens_per_block": 64},
      "runtime.tokens_per_block is 64, 1.0.0 always uses 32; the key is in 1.1.0",
      "kv_cache.tokens_per_block: 32, or trtllm_version: 1.1.0"),
+    ("PF24", WARNING, llama_8b(), hardware(), {"trtllm_version": "1.0.2", "kv_cache.tokens_per_block": 64},
+     "runtime.tokens_per_block is 64, ", "kv_cache.tokens_per_block: 32, or trtllm_version: 1.1.0"),
     ("PF26", ERROR, llama_8b(), hardware(), {"trtllm_version": "main", "toolchain": "mock"},
      "main has llm-api", "toolchain: auto"),
-    ("PF26", ERROR, llama_8b(), hardware(), {"trtllm_version": "0.21"},
-     "trtkit runs llm-api, mock", "trtllm_version: 1.0.0, or toolchain: mock to rehearse the engine road"),
+    ("PF26", WARNING, llama_8b(), hardware(), {"trtllm_version": "0.21"}, "trtkit builds with llm-api, mock",
+     "run trtllm-build on the checkpoint yourself, or trtllm_version: 1.0.0, or toolchain: mock to rehearse the engine "
+     "road"),
     ("PF27", ERROR, llama_8b(), hardware(), {"kv_cache.tokens_per_block": 48, "trtllm_version": "main"},
      "tokens_per_block 48; main refuses it", "kv_cache.tokens_per_block: 32"),
     ("PF27", WARNING, llama_8b(), hardware(), {"kv_cache.tokens_per_block": 31},
@@ -226,14 +277,14 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "weights nvfp4, kv_cache nvfp4", "quantization.kv_cache: fp8"),
     ("PF8", WARNING, llama_8b(), hardware(capability=100), NVFP4_CACHE,
      "TRTLLM_LOAD_KV_SCALES is not set, wanted 1", 'environment: {TRTLLM_LOAD_KV_SCALES: "1"}'),
-    ("PF34", WARNING, llama_8b(), hardware(capability=100), {"quantization.weights": "nvfp4"},
-     "weights nvfp4; convert writes bf16 and fp8",
+    ("PF34", WARNING, llama_8b(), hardware(), {"quantization.weights": "int4_awq"},
+     "weights int4_awq; convert writes bf16 and fp8 and",
      "serve a checkpoint that NVIDIA ModelOpt made or somebody published, or quantization.weights: fp8"),
-    ("PF34", WARNING, llama_8b(), hardware(capability=100), NVFP4_CACHE,
-     "kv_cache nvfp4; convert writes bf16 and fp8",
+    ("PF34", WARNING, llama_8b(), hardware(), INT8_CACHE | {"trtllm_version": "0.21"},
+     "kv_cache int8; convert writes bf16 and fp8 and nvfp4 kv_cache",
      "serve a checkpoint that NVIDIA ModelOpt made or somebody published, or quantization.kv_cache: fp8"),
     ("PF35", WARNING, llama(2, 1024, 8, 8, 1096), hardware(capability=100), {"quantization.weights": "nvfp4"},
-     "1,096 input features / 1 ranks is not a multiple of 16", 'add "*down_proj" to quantization.exclude'),
+     "1,096 input features / 1 rank is not a multiple of 16", 'add "*down_proj" to quantization.exclude'),
     ("PF35", WARNING, llama(2, 1024, 16, 16, 1088), hardware(8, capability=100),
      {"quantization.weights": "nvfp4", "parallelism.tensor": 8},
      "1,088 input features / 8 ranks is not a multiple of 16",
@@ -248,7 +299,7 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "DeepseekV3ForCausalLM: fp8_block, nvfp4 (read in 1.2.1)",
      "quantization.weights: bf16, or try it on one request before you rely on it"),
     ("PF2", INFO, deepseek_v3(4), hardware(8), {"parallelism.tensor": 8},
-     "1 KV heads, 8 tensor ranks, 1 a rank", "parallelism.tensor: 1 (holds what is asked too, and leaves 7 GPUs idle)"),
+     "1 KV head, 8 tensor ranks, 1 a rank", "parallelism.tensor: 1 (holds what is asked too, and leaves 7 GPUs idle)"),
 ]  # fmt: skip
 
 
@@ -323,10 +374,12 @@ def test_a_sound_profile_has_no_finding(model: ModelSpec, machine: Hardware, cha
     assert () == findings(model, machine, changes)
 
 
-def test_nvfp4_on_a_blackwell_gpu_is_only_told_who_makes_it() -> None:
-    """A plan with NVFP4 weights stands; convert's refusal is the one thing it warns of."""
-    found = findings(llama_8b(), hardware(2, capability=100), {"quantization.weights": "nvfp4"})
-    assert [("PF34", Severity.WARNING)] == [(finding.rule, finding.severity) for finding in found]
+@pytest.mark.parametrize("weights", ["nvfp4", "fp8_block", "int4_awq"])
+def test_what_a_blackwell_gpu_takes_is_not_spoken_of(weights: str) -> None:
+    """A plan with what the release's matrix names for GPU and model has no finding, but for who makes int4 AWQ."""
+    found = findings(llama_8b(), hardware(2, capability=100), {"quantization.weights": weights})
+    about_making = {"int4_awq": ["PF34"], "fp8_block": ["PF45"]}.get(weights, [])
+    assert about_making == [finding.rule for finding in found]
 
 
 def test_expert_ranks_keep_the_blocks_of_an_expert_whole() -> None:

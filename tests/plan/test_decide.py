@@ -226,7 +226,7 @@ def readable(path: Path) -> Iterator[ModelSpec]:
 def test_every_decision_an_operator_can_set_is_shown_under_its_profile_key() -> None:
     """What the plan calls otherwise has a translation, and each translated key exists in the profile."""
     document = DeployProfile.model_json_schema()
-    keys = {profile_key(key) for key, _ in plan_of().decisions()} - {"parallelism.kv_replication"}
+    keys = {profile_key(key) for key, _ in plan_of().decisions()} - {"parallelism.kv_replication", "layout"}
     for key in keys:
         section, _, last = key.rpartition(".")
         owner = document["$defs"][_SECTIONS[section]] if section else document

@@ -12,6 +12,7 @@ from tests.support.specs import hardware, llama_8b, maverick, profile, qwen3_moe
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.spec.hardware import Hardware
+from trtllm_kit.spec.load import load_hardware
 from trtllm_kit.spec.model import Attention, Layer, ModelSpec
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
@@ -53,7 +54,7 @@ SPEAKS: list[tuple[str, Severity, dict[str, Any], ModelSpec, str, str]] = [
     ("PF36", WARNING, {"environment": {"TRTLLM_DISABLE_UNIFIED_CONVERTER": "1"}, "trtllm_version": "main"},
      llama_8b(), "it is known before 1.3.0rc21", "leave TRTLLM_DISABLE_UNIFIED_CONVERTER out"),
     ("PF36", WARNING, {"environment": {"CUDA_DEVICE_MAX_CONNECTIONS": "64"}}, llama_8b(),
-     "a whole number from 1 to 32", 'environment.CUDA_DEVICE_MAX_CONNECTIONS: "1"'),
+     "a whole number from 1 to 32", 'environment.CUDA_DEVICE_MAX_CONNECTIONS: "32"'),
     ("PF37", WARNING, {"kv_cache.max_attention_window": (1024,)}, llama_8b(),
      "32 of 32 layers keep fewer than the 4,096 tokens", "kv_cache.max_attention_window: auto"),
     ("PF37", INFO, {"kv_cache.max_attention_window": (2048, 4096)}, sliding(),
@@ -106,6 +107,8 @@ def test_a_rule_names_the_numbers_and_what_works(
         ("PF36", {"environment": {"NCCL_SOMETHING_OF_TOMORROW": "1"}}, llama_8b()),
         ("PF37", {"kv_cache.max_attention_window": (1024, 4096)}, sliding()),
         ("PF37", {"kv_cache.max_attention_window": (100_000,)}, llama_8b()),
+        ("PF37", {"kv_cache.max_attention_window": (8192, 8192, 8192, 16384), "limits.max_seq_len": 16384}, maverick()),
+        ("PF37", {"kv_cache.max_attention_window": (16384,), "limits.max_seq_len": 16384}, maverick()),
         ("PF38", {"engine.expert_slots": 136, "engine.moe_backend": "wideep", **SPLIT}, qwen3_moe(8)),
         ("PF38", {"engine.min_latency": True}, maverick()),
         ("PF38", {"limits.max_beam_width": 4}, llama_8b()),
@@ -116,6 +119,18 @@ def test_a_rule_names_the_numbers_and_what_works(
 def test_a_rule_is_silent_about_what_is_sound(rule: str, changes: dict[str, Any], model: ModelSpec) -> None:
     """No false alarm for settings that suit the release, the model and each other."""
     assert [] == found(rule, changes, model)
+
+
+@pytest.mark.parametrize(("each", "count"), [(250 * 10**9, 0), (250 * 10**9 + 1, 1)])
+def test_host_caches_of_a_node_are_compared_with_its_memory(each: int, count: int) -> None:
+    """Eight ranks of 250 GB fill the 2 TB of a node; a byte more is too much, and the suggestion is half of it."""
+    said = found("PF39", {"kv_cache.host_cache_bytes": each, "parallelism.tensor": 8}, machine=load_hardware("h100x8"))
+    assert count == len(said)
+    assert all(
+        (WARNING, "kv_cache.host_cache_bytes: 116 GiB") == (one.severity, one.suggestion)
+        and "8 ranks x 232.83 GiB = 1.82 TiB, 1.82 TiB in a node of h100x8" == one.compared
+        for one in said
+    )
 
 
 def test_multicast_is_asked_of_the_machine() -> None:

@@ -90,7 +90,8 @@ def test_every_rule_names_keys_that_exist() -> None:
 @pytest.mark.parametrize(
     ("key", "near"),
     [("max_batch_size", "limits.max_batch_size"), ("engine.moe_backnd", "engine.moe_backend"),
-     ("environment.NCCL_DEBG", "environment.NCCL_DEBUG"), ("speculation.knd", "speculation.kind")],
+     ("environment.NCCL_DEBG", "environment.NCCL_DEBUG"), ("speculation.knd", "speculation.kind"),
+     ("LIMITS.MAX_SEQ_LEN", "limits.max_seq_len"), ("environment.nccl_debug", "environment.NCCL_DEBUG")],
 )  # fmt: skip
 def test_an_unknown_key_is_answered_with_a_near_one(key: str, near: str) -> None:
     """The hint is a command that works."""
@@ -104,4 +105,10 @@ def test_a_key_like_no_other_leads_to_the_list() -> None:
     """Nothing is guessed where nothing is near."""
     with pytest.raises(UsageError) as caught:
         explain("zzzzzzzzzz", ())
-    assert "profile-keys.md" in caught.value.hint
+    assert caught.value.hint.startswith("trtkit profiles schema")
+
+
+def test_no_profile_needs_a_base() -> None:
+    """Only keys without which a profile is refused are told to be set."""
+    assert not explain("base", ()).required
+    assert explain("speculation.kind", ()).required

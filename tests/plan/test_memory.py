@@ -23,6 +23,7 @@ from tests.support.specs import (
     rehearsal,
     smollm2,
 )
+from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.memory import (
     REFERENCE_PIECE,
     Sizing,
@@ -33,7 +34,6 @@ from trtllm_kit.plan.memory import (
 )
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.plan import MemoryPlan
-from trtllm_kit.plan.weights import Formats
 from trtllm_kit.reference import model as reference_model
 from trtllm_kit.spec.model import Attention, Dense, Layer, ModelSpec
 from trtllm_kit.spec.profile import KvCache, Limits, Load
@@ -167,6 +167,37 @@ def test_beams_multiply_answers_and_not_prompts() -> None:
     assert 192 * 131_072 == memory_plan(wide).kv_bytes_per_sequence
 
 
+@pytest.mark.parametrize(
+    ("prompt", "answer", "beams", "blocks"),
+    [(64, 32, 1, 3), (64, 32, 4, 6), (70, 32, 4, 4 + 3 * 2), (31, 1, 4, 4), (96, 64, 2, 5 + 2)],
+)
+def test_beams_share_the_whole_blocks_of_a_prompt(prompt: int, answer: int, beams: int, blocks: int) -> None:
+    """A block that the prompt fills in part is each beam's own."""
+    load = Load(input_tokens=prompt, output_tokens=answer)
+    wide = sizing(llama_8b(), load=load, limits=Limits(max_beam_width=beams))
+    assert blocks * 32 * 131_072 == memory_plan(wide).kv_bytes_per_sequence
+
+
+def test_every_beam_keeps_a_window_of_its_own() -> None:
+    """A window of 64 tokens holds two blocks a beam, and one where the answer is one block."""
+    window = Attention(kind="sliding", heads=8, kv_heads=8, head_dim=8, window=64)
+    layers = (Layer(attention=window, feed_forward=Dense(intermediate=64)),)
+    model = llama(1, 64, 8, 8, 64).model_copy(update={"layers": layers})
+    held = [
+        memory_plan(
+            sizing(model, load=Load(input_tokens=96, output_tokens=answer), limits=Limits(max_beam_width=4))
+        ).kv_bytes_per_sequence
+        for answer in (32, 640)
+    ]
+    assert [(2 + 3) * 32 * 256, (2 + 3 * 2) * 32 * 256] == held
+
+
+def test_the_longest_request_has_all_its_beams() -> None:
+    """Of 4,096 tokens 512 are the answer, which each of four beams holds: 4,096 + 3 x 512."""
+    wide = sizing(llama_8b(), load=Load(input_tokens=64, output_tokens=512), limits=Limits(max_beam_width=4))
+    assert (4096 + 3 * 512) * 131_072 == memory_plan(wide).kv_bytes_longest
+
+
 def test_a_model_that_does_not_fit_has_a_negative_budget() -> None:
     """What is missing is shown as it is, not scaled by the fraction."""
     plan = memory_plan(sizing(llama_8b(), hardware=hardware(1, 16)))
@@ -244,7 +275,7 @@ def test_nvfp4_weights_are_a_term_of_their_own_with_their_scales() -> None:
     assert linear // 16 + 4 * (2 * 7 + 2) * 32 == terms(plan)["scales"]
     assert "weights in fp8" not in terms(plan)
     how = {term.name: term.how for term in plan.terms}["scales"]
-    assert "512 scales x 4 B + 436,207,616 of blocks x 1 B" == how
+    assert "512 scales x 4 B + 436,207,616 scales x 1 B" == how
 
 
 def test_the_simulated_runtime_loads_nothing_on_a_cpu() -> None:

@@ -8,16 +8,22 @@ from pathlib import Path
 import pytest
 
 from tests.support.specs import deepseek_v3, gemma3_27b, gpt_oss_120b, llama_8b, maverick, phi4_mini, qwen3_moe
+from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.quantization import (
     fused_groups,
     idle_patterns,
     is_excluded,
     module_of,
     plain_weights_advice,
-    quantised_tensors,
+    tensor_formats,
 )
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.tensors import Role, TensorFact
+
+
+def quantised_tensors(model: ModelSpec, number: int, exclude: tuple[str, ...]) -> frozenset[str]:
+    """Return what leaves 16 bit for FP8."""
+    return frozenset(tensor_formats(model, number, Formats("fp8", exclude=exclude)))
 
 
 def suffixes(names: frozenset[str]) -> set[str]:

@@ -8,11 +8,12 @@ import pytest
 
 from tests.support.specs import llama, llama_405b, maverick, profile
 from trtllm_kit.plan.communication import communication_plan
+from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.memory import kv_bytes_per_token
 from trtllm_kit.plan.parallelism import Split, kv_replication
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.settle import settle
-from trtllm_kit.plan.weights import Formats, held_by_stage
+from trtllm_kit.plan.weights import held_by_stage
 from trtllm_kit.spec.load import load_hardware
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.tensors import Role, layer_tensors, parameters

@@ -42,7 +42,7 @@ def with_layers(count: int) -> ModelSpec:
 SPEAKS: list[tuple[Severity, dict[str, Any], ModelSpec, str, str]] = [
     (ERROR, {"speculation": EAGLE | GATE, "trtllm_version": "1.1.0"}, llama_8b(),
      "acceptance_rate_threshold or acceptance_length_threshold is in main, 1.2.1", "trtllm_version: 1.2.0"),
-    (ERROR, {"speculation": EAGLE | GATE, "trtllm_version": "1.3.0rc14"}, llama_8b(),
+    (WARNING, {"speculation": EAGLE | GATE, "trtllm_version": "1.3.0rc14"}, llama_8b(),
      "acceptance_window is 32", "leave speculation.acceptance_window out"),
     (ERROR, {"speculation": EAGLE | {"capture_layers": (1, 2, 3)}, "trtllm_version": "1.0.0"}, llama_8b(),
      "eagle3_layers_to_capture is in 1.1.0, 1.2.1, main", "leave speculation.capture_layers out"),
@@ -95,6 +95,9 @@ def test_sound_speculation_is_silent_in_every_release(version: str, asked: dict[
             ERROR,
             "vocab_size 32,000 of the draft, 128,256 of the model",
         ),
+        ({"vocab_size": 128_384}, WARNING, "vocab_size 128,384 of the draft, 128,256 of the model"),
+        ({"vocab_size": 128_000}, WARNING, "vocab_size 128,000 of the draft, 128,256 of the model"),
+        ({"vocab_size": 127_999}, ERROR, "vocab_size 127,999 of the draft, 128,256 of the model"),
         ({"draft_vocab_size": 200000}, ERROR, "draft_vocab_size 200,000, vocab_size 128,256"),
         ({"hidden_size": 2048}, ERROR, "2,048 of the head, 4,096 of the model"),
         ({"target_hidden_size": 8192}, ERROR, "8,192 of the head, 4,096 of the model"),

@@ -18,10 +18,11 @@ from tests.support.specs import (
     qwen3_moe,
     smollm2,
 )
+from trtllm_kit.plan.formats import FORMATS, Formats
 from trtllm_kit.plan.parallelism import Split, stages
-from trtllm_kit.plan.weights import Formats, Held, held_by_layer, held_by_stage
+from trtllm_kit.plan.weights import Held, held_by_layer, held_by_stage
 from trtllm_kit.spec.model import Dense, Layer, ModelSpec
-from trtllm_kit.spec.profile import WeightFormat
+from trtllm_kit.spec.profile_formats import PartFormat, WeightFormat
 from trtllm_kit.spec.tensors import parameters
 
 
@@ -81,7 +82,7 @@ def test_biases_of_experts_follow_their_experts(expert: int, whole: int) -> None
 
 def test_a_latent_cache_has_no_scales() -> None:
     """TensorRT-LLM reads none for it, so an FP8 cache adds nothing to a DeepSeek checkpoint."""
-    with_cache, without = (held(deepseek_v3(4), formats=Formats("fp8", kv))[0].scales for kv in ("fp8", "bf16"))
+    with_cache, without = (held(deepseek_v3(4), formats=Formats("fp8", kv))[0].scales[4] for kv in ("fp8", "bf16"))
     assert 0 == with_cache - without
 
 
@@ -93,23 +94,23 @@ def test_405b_over_32_ranks_holds_its_kv_heads_four_times() -> None:
 def test_8b_in_fp8_keeps_embedding_head_and_norms_in_16_bit() -> None:
     """6.98B linear weights in one byte; two vocabulary matrices and 65 norms in two."""
     whole = held(llama_8b(), formats=Formats("fp8", "bf16"))[0]
-    assert 6_979_321_856 == whole.fp8_bytes
-    assert 2 * (2 * 128256 * 4096 + 65 * 4096) == whole.wide_bytes
+    assert 6_979_321_856 == whole.bytes_in("fp8")
+    assert 2 * (2 * 128256 * 4096 + 65 * 4096) == whole.bytes_in("bf16")
     assert 4 * 2 * 7 * 32 == whole.scale_bytes
 
 
 def test_an_fp8_cache_adds_two_scales_a_layer_to_quantised_weights_only() -> None:
     """A 16-bit checkpoint carries no KV scales."""
-    with_cache, without = (held(llama_8b(), formats=Formats("fp8", kv))[0].scales for kv in ("fp8", "bf16"))
+    with_cache, without = (held(llama_8b(), formats=Formats("fp8", kv))[0].scales[4] for kv in ("fp8", "bf16"))
     assert 2 * 32 == with_cache - without
-    assert 0 == held(llama_8b(), formats=Formats("bf16", "fp8"))[0].scales
+    assert 0 == held(llama_8b(), formats=Formats("bf16", "fp8"))[0].scale_bytes
 
 
 def test_an_excluded_layer_stays_in_16_bit() -> None:
     """A pattern may single out one of many layers that are otherwise alike."""
     one_layer = 218_103_808  # 4 attention and 3 feed-forward matrices of 8B
     formats = Formats("fp8", "bf16", ("model.layers.5.*",))
-    assert 6_979_321_856 - one_layer == held(llama_8b(), formats=formats)[0].fp8_elements
+    assert 6_979_321_856 - one_layer == held(llama_8b(), formats=formats)[0].elements.get("fp8", 0)
 
 
 def test_stages_hold_the_ends_of_the_model() -> None:
@@ -133,7 +134,7 @@ def test_a_middle_stage_holds_layers_alone() -> None:
 def test_a_rank_holds_the_scales_of_its_own_experts(expert: int, experts_held: int) -> None:
     """Two scales for each of four attention matrices, and for three matrices of every expert on the rank."""
     whole = held(qwen3_moe(1), Split(8, 1, expert), Formats("fp8", "bf16"))[0]
-    assert 2 * (4 + 3 * experts_held) == whole.scales
+    assert 2 * (4 + 3 * experts_held) == whole.scales[4]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_a_pattern_keeps_the_layers_it_names_and_no_others(pattern: str, layers:
     """A question mark or a bracket tells layers apart as a digit does; a star names them all."""
     one_layer = 218_103_808
     formats = Formats("fp8", "bf16", (pattern,))
-    assert (32 - layers) * one_layer == held(llama_8b(), formats=formats)[0].fp8_elements
+    assert (32 - layers) * one_layer == held(llama_8b(), formats=formats)[0].elements.get("fp8", 0)
 
 
 def test_the_vocabulary_is_padded_for_the_ranks() -> None:
@@ -195,9 +196,9 @@ def test_8b_in_nvfp4_takes_four_and_a_half_bits_an_element() -> None:
     """Half a byte an element, one byte of scale for sixteen, and two float32 scales a module."""
     whole = held(llama_8b(), formats=Formats("nvfp4", "bf16"))[0]
     linear = 6_979_321_856
-    assert (linear, linear // 2) == (whole.fp4_elements, whole.fp4_bytes)
+    assert (linear, linear // 2) == (whole.elements["nvfp4"], whole.bytes_in("nvfp4"))
     assert linear // 16 + 4 * 2 * 7 * 32 == whole.scale_bytes
-    assert 2 * (2 * 128256 * 4096 + 65 * 4096) == whole.wide_bytes
+    assert 2 * (2 * 128256 * 4096 + 65 * 4096) == whole.bytes_in("bf16")
 
 
 @pytest.mark.parametrize("model", [llama_8b(), qwen3_moe(3), maverick()], ids=lambda m: m.family)
@@ -205,8 +206,8 @@ def test_a_format_changes_bytes_and_no_count(model: ModelSpec) -> None:
     """The same tensors leave 16 bit for FP8 and for NVFP4, and NVFP4 takes 9/16 of FP8's bytes there."""
     fp8, nvfp4 = (held(model, formats=Formats(chosen, "bf16"))[0] for chosen in ("fp8", "nvfp4"))
     assert fp8.parameters == nvfp4.parameters
-    assert fp8.fp8_elements == nvfp4.fp4_elements
-    assert 16 * (nvfp4.fp4_bytes + nvfp4.block_scales) == 9 * fp8.fp8_bytes
+    assert fp8.elements["fp8"] == nvfp4.elements["nvfp4"]
+    assert 16 * (nvfp4.bytes_in("nvfp4") + nvfp4.scales[1]) == 9 * fp8.bytes_in("fp8")
 
 
 @given(tensor=st.sampled_from([1, 2, 4, 8, 24]), weights=st.sampled_from(["bf16", "fp8"]))
@@ -219,13 +220,58 @@ def test_a_fused_tensor_is_shared_out_like_its_parts(tensor: int, weights: Weigh
     split = Split(tensor)
     one, other = (held_by_layer(model, 0, split, Formats(weights, "bf16")) for model in (fused, apart))
     assert other.parameters == one.parameters
-    assert other.fp8_elements == one.fp8_elements
-    assert other.scales - one.scales == (2 * 3 if weights == "fp8" else 0)
+    assert other.elements == one.elements
+    assert other.scales.get(4, 0) - one.scales.get(4, 0) == (2 * 3 if weights == "fp8" else 0)
 
 
 @given(count=st.integers(0, 10**12))
 def test_nvfp4_bytes_are_whole_and_never_too_few(count: int) -> None:
-    """Odd elements round up to a byte, a block begun to its scale."""
-    whole = Held(fp4_elements=count)
-    assert (-(-count // 2), -(-count // 16)) == (whole.fp4_bytes, whole.block_scales)
-    assert whole.bytes == whole.fp4_bytes + whole.block_scales
+    """Odd elements round up to a byte."""
+    whole = Held({"nvfp4": count})
+    assert -(-count // 2) == whole.bytes_in("nvfp4") == whole.bytes
+
+
+@pytest.mark.parametrize(
+    ("chosen", "scale_bytes"),
+    [
+        ("fp8", 8 * 7 * 32),
+        ("fp8_rowwise", 4 * 32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096)),
+        ("int8_wo", 4 * 32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096)),
+        ("fp8_block", 6_979_321_856 // 128 // 128 * 4),
+        ("int4_wo", 6_979_321_856 // 128 * 4),
+        ("mxfp8", 6_979_321_856 // 32),
+        ("int4_awq", 6_979_321_856 // 128 * 4 + 2 * 32 * (6 * 4096 + 14336)),
+    ],
+)
+def test_each_format_carries_the_scales_of_its_kind(chosen: WeightFormat, scale_bytes: int) -> None:
+    """8B's seven linears a layer: float32 a tensor, a row, a block of 128 x 128 or a group, one byte for 32."""
+    assert scale_bytes == held(llama_8b(), formats=Formats(chosen, "bf16"))[0].scale_bytes
+
+
+def test_smaller_groups_have_twice_the_scales() -> None:
+    """Groups of 64 instead of 128 input elements."""
+    wide, narrow = (held(llama_8b(), formats=Formats("int4_wo", group_size=size))[0] for size in (128, 64))
+    assert 2 * wide.scale_bytes == narrow.scale_bytes
+    assert wide.elements == narrow.elements
+
+
+def test_mixed_weights_are_counted_by_their_parts() -> None:
+    """Attention in FP8, experts in NVFP4: each part's elements stand under its own format."""
+    mixed = Formats("mixed", groups={"attention": "fp8", "feed_forward": "bf16", "experts": "nvfp4"})
+    whole = held(qwen3_moe(2), formats=mixed)[0]
+    fp8, nvfp4 = (held(qwen3_moe(2), formats=Formats(chosen))[0].elements[chosen] for chosen in ("fp8", "nvfp4"))
+    assert fp8 == nvfp4 == whole.elements["fp8"] + whole.elements["nvfp4"]
+    assert 2 * 128 * 3 * 1536 * 4096 == whole.elements["nvfp4"]
+
+
+@given(
+    chosen=st.sampled_from([name for name in FORMATS if name != "bf16"]),
+    rows=st.integers(1, 300),
+    columns=st.integers(1, 300),
+)
+def test_every_element_has_a_scale_of_each_kind(chosen: PartFormat, rows: int, columns: int) -> None:
+    """Scales cover the matrix: no kind has fewer than its rows and columns ask for, nor one for no element."""
+    for scale in FORMATS[chosen].scales:
+        found = scale.count(rows, columns)
+        assert found * (scale.rows or rows) * (scale.columns or columns) >= rows * columns
+        assert 1 <= found <= rows * columns

@@ -46,3 +46,31 @@ def test_the_latent_vector_is_cached_behind_its_norm(folder: Path) -> None:
     block = model._layers[0].attention
     latent = keys[0, :, :32] / block.latent_norm
     np.testing.assert_allclose(np.ones(20), np.sqrt(np.mean(np.square(latent), axis=-1)), rtol=1e-3)
+
+
+def test_the_key_that_all_heads_share_is_cached_turned_to_its_position(folder: Path) -> None:
+    """The same token at two positions has two keys, each of the length of the unturned one, and one latent vector."""
+    model = load_reference(folder)
+    block, rotary = model._layers[0].attention, model._rotary[0]
+    hidden = np.tile(np.random.default_rng(3).standard_normal((1, 64)).astype(np.float32), (6, 1))
+    raw = block.down(hidden)[:, None, 32:]
+    cache = block.new_cache(None)
+    block(hidden, rotary.at(0, 6), cache)
+    entries, _ = cache.append(np.zeros((0, 1, 40), np.float32), np.zeros((0, 1, 0), np.float32))
+
+    np.testing.assert_allclose(rotary.at(0, 6).apply(raw)[:, 0], entries[0, :, 32:], rtol=1e-6)
+    np.testing.assert_array_equal(np.tile(entries[0, :1, :32], (6, 1)), entries[0, :, :32])
+    assert not np.allclose(entries[0, 1, 32:], entries[0, 5, 32:])
+
+
+def test_the_norms_of_the_latent_vectors_keep_values_of_the_size_of_a_thousandth(folder: Path) -> None:
+    """Their epsilon is 1e-6, whatever config.json says of the others: a root mean square of 0.001 becomes 0.71."""
+    block = load_reference(folder)._layers[0].attention
+    cache = block.new_cache(None)
+    hidden = np.random.default_rng(3).standard_normal((1, 64)).astype(np.float32)
+    size = np.sqrt(np.mean(np.square(block.down(hidden)[:, :32])))
+    block(hidden * np.float32(1e-3 / size), load_reference(folder)._rotary[0].at(0, 1), cache)
+    entries, _ = cache.append(np.zeros((0, 1, 40), np.float32), np.zeros((0, 1, 0), np.float32))
+    normed = entries[0, 0, :32] / block.latent_norm
+
+    np.testing.assert_allclose(np.sqrt(0.5), np.sqrt(np.mean(np.square(normed))), rtol=1e-3)

@@ -46,6 +46,16 @@ def test_yarn_keeps_the_first_and_stretches_the_last_dimension() -> None:
     assert (np.diff(ratio) <= 1e-7).all()
 
 
+@pytest.mark.parametrize(("truncate", "expected"), [(True, [1.0, 1.0, 0.625, 0.25]), (False, [1.0, 1.0, 0.6557, 0.25])])
+def test_the_ends_of_the_yarn_ramp_are_rounded_outward_unless_the_config_says_no(
+    truncate: bool, expected: list[float]
+) -> None:
+    """32 rotations in 4096 tokens lie at dimension 1.31, one at 2.81: a ramp from 1 to 3, or (gpt-oss) as it is."""
+    yarn = Rope(theta=1e4, kind="yarn", factor=4.0, original_max_position=4096, truncate=truncate)
+    ratio = frequencies(yarn, 8) / frequencies(Rope(theta=1e4), 8)
+    np.testing.assert_allclose(expected, ratio, rtol=1e-3)
+
+
 LONG = Rope(
     theta=100.0,
     kind="longrope",

@@ -15,7 +15,7 @@ from tests.support.rehearsal import make_engine, plan_of
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.artifact import read_manifest, require_intact
 from trtllm_kit.checkpoint.plan_file import read_stored_plan
-from trtllm_kit.errors import ManifestError, OutputOccupied, PlanDrift, RepositoryError
+from trtllm_kit.errors import ManifestError, OutputOccupied, PlanDrift, RepositoryError, UsageError
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.repository.compose import (
     compose,
@@ -224,6 +224,18 @@ def test_checkpoint_path_replaces_the_link(tmp_path: Path) -> None:
 
     assert "/models/llama" == yaml.safe_load((tmp_path / "repository" / YAML).read_text())["model"]
     assert not (tmp_path / "repository" / LINK).is_symlink()
+
+
+@pytest.mark.parametrize("out", [".", "repository", ".."])
+def test_a_repository_and_its_engine_lie_apart(tmp_path: Path, out: str) -> None:
+    """An output that is the engine, lies in it or holds it is refused, and the engine stays whole."""
+    engine, plan = make_engine(tmp_path / "work")
+    before = sorted(path.name for path in engine.iterdir())
+
+    with pytest.raises(UsageError, match="the source"):
+        deploy(engine, plan, engine / out)
+
+    assert before == sorted(path.name for path in engine.iterdir())
 
 
 def test_a_folder_of_yours_is_left_alone(tmp_path: Path) -> None:

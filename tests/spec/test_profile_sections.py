@@ -72,6 +72,20 @@ def test_all_that_is_wrong_with_speculation_is_told_at_once(tmp_path: Path) -> N
     assert any("missing; kind eagle3 needs the folder or hub id" in problem for problem in found)
 
 
+def test_what_a_base_sets_can_be_taken_back_as_the_message_says(tmp_path: Path) -> None:
+    """A key of a shipped base is not for the operator to leave out; null in the profile is, and works."""
+    head = "base: b200x8-llama4-maverick-latency\nname: x\n"
+    file = tmp_path / "x.yaml"
+    file.write_text(head + "speculation: {kind: ngram, draft_tokens: 2}\n")
+    with pytest.raises(ProfileError) as caught:
+        load_profile(str(file))
+    assert [f"; it is inherited: {file} may set it otherwise, or to null for none"] == [
+        problem.partition("leave it out")[2] for problem in caught.value.problems
+    ]
+    file.write_text(head + "speculation: {kind: ngram, draft_tokens: 2, draft_checkpoint: null}\n")
+    assert "ngram" == getattr(load_profile(str(file)).profile.speculation, "kind", None)
+
+
 def test_half_a_draft_gate_is_refused(tmp_path: Path) -> None:
     """A window without a threshold does nothing, and a threshold needs one."""
     found = problems(tmp_path, "speculation: {kind: mtp, draft_tokens: 1, acceptance_window: 8}\n")

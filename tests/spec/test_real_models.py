@@ -11,6 +11,7 @@ import pytest
 
 from trtllm_kit.errors import UnknownArchitecture
 from trtllm_kit.spec.hf_config import FAMILIES, read_model_spec
+from trtllm_kit.spec.load import load_model
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.tensors import active_parameters, outer_tensors, parameters, prediction_tensors
 
@@ -122,6 +123,23 @@ def test_every_file_of_a_known_architecture_is_read(shared: Path) -> None:
         spec_of(shared, name)
 
     assert sorted(PUBLISHED) == sorted(known)
+
+
+def test_modelopt_exports_are_seen_as_quantised(shared: Path, tmp_path: Path) -> None:
+    """Every recorded model with a ``hf_quant_config.json`` is quantised, also where ``config.json`` does not say so."""
+    silent = []
+    for name, document in documents(shared):
+        beside = shared / "models" / f"{name}_hf_quant_config.json"
+        if not beside.exists() or document["architectures"][0] not in FAMILIES:
+            continue
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(document))
+        (folder / "hf_quant_config.json").write_bytes(beside.read_bytes())
+        assert load_model(folder).quantized_as is not None, name
+        silent += [] if "quantization_config" in document else [name]
+
+    assert "nvidia--DeepSeek-V3.1-NVFP4" in silent
 
 
 def test_every_other_file_is_refused_for_its_architecture(shared: Path) -> None:

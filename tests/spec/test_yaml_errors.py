@@ -13,7 +13,7 @@ from trtllm_kit.upstream.releases import unknown_release
 
 TOP = (
     "base, schema_version, name, summary, model_class, hardware, gpu_memory, trtllm_version, toolchain, runtime, "
-    "quantization, calibration, parallelism, limits, kv_cache, scheduler, engine, speculation, load, serve, "
+    "quantization, calibration, quality, parallelism, limits, kv_cache, scheduler, engine, speculation, load, serve, "
     "alerts, environment"
 )
 
@@ -139,7 +139,7 @@ def test_missing_keys_are_named_once_each(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("found", "meant"),
-    [("h200x8", "h200x8-700w"), ("cpu-rehersal", "cpu-rehearsal"), ("", None), ("abacus", None)],
+    [("h200x8", "h200x8-700w"), ("cpu-rehersal", "cpu-rehearsal"), ("H200X1", "h200x1"), ("", None), ("abacus", None)],
 )
 def test_suggestions(found: str, meant: str | None) -> None:
     """The beginning of a word wins over a near one; what is far from all gets no suggestion."""

@@ -48,7 +48,7 @@ def test_dependent_launch_becomes_the_default_with_1_2() -> None:
     [
         ("TRTLLM_ENABLE_PDL", ["0", "1"], ["true", "", "2", "１"]),
         ("CUDA_DEVICE_MAX_CONNECTIONS", ["1", "8", "32"], ["0", "33", "many", "-1", "1.5", ""]),
-        ("NCCL_DEBUG", ["INFO", "WARN"], ["info", "ALL", ""]),
+        ("NCCL_DEBUG", ["INFO", "WARN", "info"], ["Info?", "ALL", ""]),
         ("NCCL_IB_HCA", ["mlx5_0,mlx5_1", "^mlx5_2"], []),
         ("NCCL_NVLS_ENABLE", ["0", "1", "2"], ["yes"]),
     ],
@@ -59,6 +59,37 @@ def test_values_are_those_the_reader_knows(name: str, good: list[str], bad: list
     assert known is not None
     assert all(known.accepts(value) for value in good)
     assert not any(known.accepts(value) for value in bad)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "near"),
+    [
+        ("CUDA_DEVICE_MAX_CONNECTIONS", "99", "32"),
+        ("CUDA_DEVICE_MAX_CONNECTIONS", "0", "1"),
+        ("CUDA_DEVICE_MAX_CONNECTIONS", "many", None),
+        ("NCCL_BUFFSIZE", "9" * 5000, None),
+        ("NCCL_IGNORE_CPU_AFFINITY", "yes", "1"),
+        ("NCCL_IGNORE_CPU_AFFINITY", "Off", "0"),
+        ("NCCL_IGNORE_CPU_AFFINITY", "2", None),
+        ("NCCL_NVLS_ENABLE", "true", "1"),
+        ("NCCL_DEBUG", "INF", "INFO"),
+        ("NCCL_DEBUG", "LOUD", None),
+    ],
+)
+def test_a_wrong_value_is_answered_with_the_one_that_was_meant(name: str, bad: str, near: str | None) -> None:
+    """A number goes to the nearer end of its range, a yes never becomes a no, and nothing is guessed from afar."""
+    known = variable(name, "1.2.1")
+    assert known is not None
+    assert not known.accepts(bad)
+    assert near == known.nearest(bad)
+
+
+@given(st.sampled_from(NAMES), st.text(max_size=40))
+def test_what_is_proposed_is_accepted(name: str, value: str) -> None:
+    """No advice leads to the same finding again."""
+    for known in ranges_of(name):
+        near = known.nearest(value)
+        assert near is None or known.accepts(near)
 
 
 @given(st.integers(-100, 100))
@@ -87,6 +118,17 @@ def test_variables_of_other_software_are_left_alone(name: str) -> None:
     """Nothing is guessed about a name outside the families."""
     if not name.startswith(FAMILIES):
         assert near_name(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NCCL_NET_GDR_READ", "NCCL_PXN_DISABLE", "NCCL_P2P_PXN_LEVEL", "NCCL_IB_TC", "NCCL_IB_SL", "NCCL_SOCKET_FAMILY",
+     "NCCL_TOPO_DUMP_FILE", "NCCL_CHECKS_DISABLE", "NCCL_RAS_ENABLE", "NCCL_WIN_ENABLE", "NCCL_NVB_DISABLE",
+     "NCCL_LL128_NTHREADS", "CUDA_DEVICE_ORDER", "CUDA_HOME", "CUDA_MODULE_DATA_LOADING"],
+)  # fmt: skip
+def test_another_variable_of_the_family_is_no_slip(name: str) -> None:
+    """Real variables that the catalogue does not have, or has, are not taken for a misspelling of a neighbour."""
+    assert ranges_of(name) or near_name(name) is None
 
 
 def test_lower_case_is_recognised() -> None:

@@ -24,6 +24,16 @@ NOT_YAML = {"_mpi_session", "mpi_session", "batched_logits_processor", "checkpoi
 SECTIONS = {"kv_cache_config": "KvCacheConfig", "scheduler_config": "SchedulerConfig", "moe_config": "MoeConfig"}
 
 
+NESTED = SECTIONS | {
+    "attention_dp_config": "AttentionDpConfig",
+    "cache_transceiver_config": "CacheTransceiverConfig",
+    "cuda_graph_config": "CudaGraphConfig",
+    "moe_config.load_balancer": "MoeLoadBalancerConfig",
+    "torch_compile_config": "TorchCompileConfig",
+}
+"""Every section whose inside the table lists for more than one release."""
+
+
 def recorded(shared: Path, version: str) -> dict[str, Any]:
     """Read the recorded table of one release."""
     document: dict[str, Any] = yaml.safe_load((shared / "contract" / f"llmapi-{version}.yaml").read_text("utf-8"))
@@ -50,6 +60,23 @@ def test_the_table_has_exactly_the_recorded_keys(shared: Path, version: str) -> 
     rows = {row.key for row in llm_api_keys() if row.holds(version)}
     ours = {key for key in rows if "." not in key or (key.startswith(sections) and key.count(".") == 1)}
     assert set(recorded_keys(recorded(shared, version))) == ours
+
+
+@pytest.mark.parametrize("version", RECORDED)
+@pytest.mark.parametrize("section", NESTED)
+def test_a_section_is_listed_whole_with_its_defaults_and_values(shared: Path, version: str, section: str) -> None:
+    """Inside of every listed section stand exactly the recorded keys, each with the recorded default and values."""
+    document = recorded(shared, version)
+    classes = document.get("definitions") or document["classes"]
+    name = NESTED[section]
+    fields = (classes.get(name) or classes.get(f"Decode{name}") or {"fields": {}})["fields"]
+    held = [row for row in llm_api_keys() if row.holds(version) and row.key.startswith(f"{section}.")]
+    ours = {key: row for row in held if "." not in (key := row.key.removeprefix(f"{section}."))}
+    assert fields.keys() == ours.keys()
+    plain = {key: field for key, field in fields.items() if not isinstance(field.get("default"), dict | list)}
+    assert {key: field.get("default") for key, field in plain.items()} == {key: ours[key].default for key in plain}
+    spoken = {key: tuple(field["allowed"]) for key, field in fields.items() if len(field.get("allowed", ())) > 1}
+    assert spoken == {key: ours[key].allowed for key in spoken}
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,12 @@ ROWS = {
     "Phi3ForCausalLM": ("Phi",),
 }
 COLUMNS: dict[Part, dict[str, str]] = {
-    "weights": {"FP8": "fp8", "FP8_BLOCK": "fp8_block", "NVFP4": "nvfp4", "MXFP4": "mxfp4"},
+    "weights": {
+        "FP8": "fp8", "FP8_BLOCK": "fp8_block", "NVFP4": "nvfp4", "MXFP4": "mxfp4", "FP8_ROWWISE": "fp8_rowwise",
+        "W4A8_AWQ": "w4a8_awq", "W4A16_AWQ": "int4_awq",
+    },
     "kv_cache": {"FP8_KV": "fp8", "NVFP4_KV": "nvfp4"},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("architecture", ROWS)

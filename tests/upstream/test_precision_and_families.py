@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from trtllm_kit.plan.formats import FORMATS
 from trtllm_kit.upstream import known_releases
 from trtllm_kit.upstream.families import World, family_support
 from trtllm_kit.upstream.memory import activation_coefficient, buffer_bytes, holds_window_only, kv_reserved_share
@@ -16,6 +17,10 @@ RECORDED_COLUMNS: dict[tuple[Part, str], str] = {
     ("weights", "fp8"): "FP8",
     ("kv_cache", "fp8"): "FP8_KV",
     ("weights", "nvfp4"): "NVFP4",
+    ("weights", "fp8_block"): "FP8_BLOCK",
+    ("weights", "fp8_rowwise"): "FP8_ROWWISE",
+    ("weights", "w4a8_awq"): "W4A8_AWQ",
+    ("weights", "int4_awq"): "W4A16_AWQ",
     ("kv_cache", "nvfp4"): "NVFP4_KV",
 }
 PARTS: tuple[Part, ...] = ("weights", "kv_cache")
@@ -37,7 +42,7 @@ def test_the_matrix_of_1_2_1_is_as_recorded(shared: Path, part: Part, number_for
 
 def test_an_ampere_gpu_takes_an_fp8_cache_and_no_fp8_weights() -> None:
     """The two parts have gates of their own."""
-    assert ("bf16",) == formats_for("weights", 80, "1.2.1")
+    assert ("bf16", "int4_awq", "int4_wo", "int8_wo") == formats_for("weights", 80, "1.2.1")
     assert ("bf16", "fp8") == formats_for("kv_cache", 80, "1.2.1")
 
 
@@ -59,11 +64,27 @@ def test_only_the_two_releases_whose_matrix_was_read_are_certain(version: str) -
     certain = {
         (part, number_format)
         for part in PARTS
-        for number_format in ("bf16", "fp8", "nvfp4")
+        for number_format in FORMATS
         if (row := precision(part, number_format, version)) is not None and row.certainty == "read"
     }
-    both = {("weights", "fp8"), ("kv_cache", "fp8"), ("weights", "nvfp4")}
+    both = {("kv_cache", "fp8"), *(("weights", name) for name in FORMATS if ("weights", name) in RECORDED_COLUMNS)}
     assert certain == {"1.1.0": both, "1.2.1": both | {("kv_cache", "nvfp4")}}.get(version, set())
+
+
+@pytest.mark.parametrize("name", ["int8_wo", "int4_wo", "int4_awq", "int8_sq", "fp8_rowwise"])
+def test_engines_of_blackwell_refuse_integer_weights_and_scales_by_row(name: str) -> None:
+    """plugin.py refuses them from compute capability 10.0 on, which the PyTorch backend does not for int4."""
+    found = precision("weights", name, "0.21.0", "tensorrt_llm")
+    assert found is not None
+    assert 90 == max(found.capabilities)
+    assert "near" == found.certainty
+    assert name.startswith("int4") == (name in formats_for("weights", 100, "1.2.1"))
+
+
+def test_an_int8_cache_is_for_engines_alone() -> None:
+    """The PyTorch backend has no INT8 KV cache."""
+    assert "int8" in formats_for("kv_cache", 90, "0.21.0", "tensorrt_llm")
+    assert precision("kv_cache", "int8", "1.2.1") is None
 
 
 @pytest.mark.parametrize(("version", "takes"), [("1.2.1", False), ("1.3.0rc19", False), ("1.3.0rc20", True)])

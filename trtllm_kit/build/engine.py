@@ -44,7 +44,7 @@ def build(checkpoint: Path, plan: Plan, out: Path, progress: Progress, *, lock_s
     """Make the engine of a plan in ``out``, or do nothing when it is there.
 
     Raises ``PlanRefused`` for a plan with errors, ``PlanDrift`` when the checkpoint was converted for another plan,
-    ``NoToolchain``, ``BuildFailed``, and the errors of ``artifact.staged``.
+    ``NoToolchain``, ``BuildFailed``, and the errors of ``staging.staged``.
     """
     require_ok(plan)
     require_apart(out, checkpoint)

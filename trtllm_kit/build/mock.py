@@ -16,8 +16,8 @@ from pydantic import ValidationError
 
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.spec.model import Dense
+from trtllm_kit.upstream.quant_algos import kv_algo
 
-_ALGORITHMS = {"bf16": None, "fp8": "FP8", "nvfp4": "NVFP4"}
 _NO_SPECULATION = 1
 """``SpeculativeDecodingMode.NONE`` as the engine's config.json spells it."""
 
@@ -72,8 +72,8 @@ def _pretrained_config(plan: Plan) -> dict[str, Any]:
         "rotary_base": model.rope.theta,
         "mapping": _mapping(plan),
         "quantization": {
-            "quant_algo": _ALGORITHMS[quantization.weights.value],
-            "kv_cache_quant_algo": _ALGORITHMS[quantization.kv_cache.value],
+            "quant_algo": quantization.algo.value if quantization.algo else None,
+            "kv_cache_quant_algo": kv_algo(quantization.kv_cache.value),
             "exclude_modules": list(quantization.exclude.value),
         },
     }

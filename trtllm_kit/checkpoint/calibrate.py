@@ -6,24 +6,31 @@ see what the router sees. An expert's ``down_proj`` has its own, or the layer's 
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from trtllm_kit.checkpoint.load import OpenCheckpoint
 from trtllm_kit.checkpoint.stream import Window, run_layers
+from trtllm_kit.checkpoint.text import Text
 from trtllm_kit.dtypes import F32
-from trtllm_kit.errors import CalibrationError, storage_error
-from trtllm_kit.files import UnfitFile
-from trtllm_kit.files import read_text as read_text_file
+from trtllm_kit.errors import CalibrationError
 from trtllm_kit.progress import Progress
-from trtllm_kit.resources import package_file
 
 FILE = "trtkit-calibration.json"
 _INPUT, _FUSED_INPUT, _KEY, _VALUE = ".input_scale", "_input_scale", ".k_scale", ".v_scale"
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What is run: a text, and the pieces that were taken of it."""
+
+    text: Text
+    pieces: list[Window]
+    tokens_per_sample: int
+    seed: int
 
 
 class Calibrated(BaseModel):
@@ -33,17 +40,21 @@ class Calibrated(BaseModel):
 
     text_sha256: str
     samples: int
+    """Pieces that were run."""
+    tokens_per_sample: int
+    """The most of one piece."""
+    seed: int
+    """What chose the samples; 0 for the first ones of the text."""
     tokens: int
+    """Of all pieces."""
     experts_without_tokens: int
     """Experts whose ``down_proj`` saw no token and took the largest of its layer."""
     amax: dict[str, float]
     """Largest magnitude for each scale tensor of the checkpoint, by the tensor's name."""
 
 
-def calibrate(
-    opened: OpenCheckpoint, pieces: Sequence[Window], scales: Iterable[str], text: str, progress: Progress
-) -> Calibrated:
-    """Run ``pieces`` of ``text`` and return the amax of each tensor named in ``scales``.
+def calibrate(opened: OpenCheckpoint, samples: Samples, scales: Iterable[str], progress: Progress) -> Calibrated:
+    """Run the samples and return the amax of each tensor named in ``scales``.
 
     Raises ``CalibrationError`` when an activation is not finite.
     """
@@ -60,37 +71,17 @@ def calibrate(
             )
 
     with np.errstate(over="ignore", invalid="ignore"):  # observe tells what is not finite, by name
-        run_layers(opened, pieces, progress, "calibrating", observe)
+        run_layers(opened, samples.pieces, progress, "calibrating", observe)
     amax, idle = _by_scale(scales, largest)
     return Calibrated(
-        text_sha256=sha256_of(text),
-        samples=len(pieces),
-        tokens=sum(len(piece) for piece in pieces),
+        text_sha256=samples.text.sha256,
+        samples=len(samples.pieces),
+        tokens_per_sample=samples.tokens_per_sample,
+        seed=samples.seed,
+        tokens=sum(len(piece) for piece in samples.pieces),
         experts_without_tokens=idle,
         amax=amax,
     )
-
-
-def sha256_of(text: str) -> str:
-    """Hash a calibration text, as the plan and the checkpoint's manifest name it."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def read_text(path: str | None) -> str:
-    """Return the calibration text: the operator's own file, or the bundled one."""
-    place = Path(path) if path is not None else package_file("checkpoint", "calibration.txt")
-    try:
-        return read_text_file(place)
-    except UnfitFile as error:
-        raise CalibrationError(
-            f"{place} cannot be read", why=error.unfit, hint="give calibration.text a text file"
-        ) from None
-    except OSError as error:
-        raise storage_error(error, "reading the calibration text") from None
-    except UnicodeDecodeError as error:
-        raise CalibrationError(
-            f"{place} is not UTF-8 text", why=str(error), hint="give calibration.text a UTF-8 file"
-        ) from None
 
 
 def _by_scale(scales: Iterable[str], largest: dict[str, float]) -> tuple[dict[str, float], int]:

@@ -9,7 +9,9 @@ from itertools import chain, islice
 import numpy as np
 
 from trtllm_kit.checkpoint.header import StoredTensor
-from trtllm_kit.checkpoint.names import DTYPE_NAMES, scale_name
+from trtllm_kit.checkpoint.matrix import tile_ranges, whole
+from trtllm_kit.checkpoint.names import DTYPE_NAMES
+from trtllm_kit.checkpoint.packed import packed
 from trtllm_kit.checkpoint.problems import raise_all
 from trtllm_kit.checkpoint.reader import INDEX, WeightFolder
 from trtllm_kit.errors import KitError, TensorError, WeightIndexError
@@ -20,7 +22,8 @@ from trtllm_kit.spec.vision import vision_of
 
 _BUFFERS = (".rotary_emb.inv_freq", ".masked_bias")
 """Endings of tensors that hold constants, which old versions of transformers saved."""
-_Readable = Callable[[StoredTensor], bool]
+_ValuesShape = Callable[[StoredTensor], tuple[int, ...] | None]
+"""The shape of the values in a stored tensor, or None when it cannot be read as it is."""
 _MOST_PROBLEMS = 1000
 """Problems that are looked for; with more the folder is another model, or config.json names absurd sizes."""
 _MISSING_ADVICE = "download the model again, or correct config.json"
@@ -42,7 +45,7 @@ def check_source(weights: WeightFolder, model: ModelSpec) -> Extras:
     if problems:
         raise_all(problems[:1], weights.folder)
     wanted = {"F32", DTYPE_NAMES[model.dtype]}
-    problems += _differences(weights, model, lambda stored: stored.dtype in wanted)
+    problems += _differences(weights, model, lambda stored: stored.shape if stored.dtype in wanted else None)
     if len(problems) == _MOST_PROBLEMS:
         raise_all(problems, weights.folder)
     extras, refused = _sort_extras(weights, model)
@@ -51,13 +54,13 @@ def check_source(weights: WeightFolder, model: ModelSpec) -> Extras:
 
 
 def check_loadable(weights: WeightFolder, model: ModelSpec) -> None:
-    """Check plain or per-tensor FP8 weights, as the reference forward pass reads them; raises ``TensorError``."""
+    """Check plain or quantised weights, as the reference forward pass reads them; raises ``TensorError``."""
 
-    def readable(stored: StoredTensor) -> bool:
-        scaled = scale_name(stored.name, "weight_scale") in weights.tensors
-        return stored.dtype in DTYPE_NAMES.values() or (stored.dtype == "F8_E4M3" and scaled)
+    def values_shape(stored: StoredTensor) -> tuple[int, ...] | None:
+        found = packed(weights.tensors, stored.name)
+        return None if found is None else found.shape
 
-    raise_all(_differences(weights, model, readable), weights.folder)
+    raise_all(_differences(weights, model, values_shape), weights.folder)
 
 
 def _quantised(weights: WeightFolder, model: ModelSpec) -> Iterator[TensorError]:
@@ -74,29 +77,31 @@ def _quantised(weights: WeightFolder, model: ModelSpec) -> Iterator[TensorError]
             yield TensorError(f"{weights.folder} is quantised already", why=f"it holds the tensor {name}", hint=plain)
 
 
-def _differences(weights: WeightFolder, model: ModelSpec, readable: _Readable) -> list[KitError]:
+def _differences(weights: WeightFolder, model: ModelSpec, values_shape: _ValuesShape) -> list[KitError]:
     all_names = ((fact, name) for fact in model_tensors(model) for name in fact.names())
     behind = ((fact, name) for fact in prediction_tensors(model) for name in fact.names() if name in weights.tensors)
-    problems = (_difference(weights, model, fact, name, readable) for fact, name in chain(all_names, behind))
+    problems = (_difference(weights, model, fact, name, values_shape) for fact, name in chain(all_names, behind))
     return list(islice(filter(None, problems), _MOST_PROBLEMS))
 
 
 def _difference(
-    weights: WeightFolder, model: ModelSpec, fact: TensorFact, name: str, readable: _Readable
+    weights: WeightFolder, model: ModelSpec, fact: TensorFact, name: str, values_shape: _ValuesShape
 ) -> KitError | None:
     stored = weights.tensors.get(name)
     if stored is None:
         return _missing(weights, fact, name)
-    if stored.shape != fact.shape:
+    shape = values_shape(stored)
+    if (shape or stored.shape) != fact.shape:
         return TensorError(
-            f"tensor {name} has shape {list(stored.shape)}",
+            f"tensor {name} has shape {list(shape or stored.shape)}",
             why=f"config.json of this {model.architecture} gives it {list(fact.shape)}",
             hint="correct config.json; never change head counts to make shapes fit",
         )
-    if not readable(stored):
+    if shape is None:
         return TensorError(
             f"tensor {name} is stored as {stored.dtype}",
-            why=f"config.json says the weights are {model.dtype} ({DTYPE_NAMES[model.dtype]})",
+            why=f"config.json says the weights are {model.dtype} ({DTYPE_NAMES[model.dtype]}), and no scales beside it "
+            "make it another format",
             hint="correct torch_dtype in config.json, or give the model's plain 16-bit weights",
         )
     return None
@@ -144,8 +149,11 @@ def _sort_extras(weights: WeightFolder, model: ModelSpec) -> tuple[Extras, list[
 def _same_values(weights: WeightFolder, one: str, other: str) -> bool:
     if other not in weights.tensors or weights.tensors[one].nbytes != weights.tensors[other].nbytes:
         return False
-    pairs = zip(weights.tiles(one), weights.tiles(other), strict=True)
-    return all(np.array_equal(left, right) for left, right in pairs)
+    left, right = (whole(weights.tensors[name]) for name in (one, other))
+    if (left.rows, left.columns) != (right.rows, right.columns):
+        return False
+    ranges = tile_ranges(left)
+    return all(np.array_equal(*(weights.rows(matrix.slices[0], *rows) for matrix in (left, right))) for rows in ranges)
 
 
 def _untied(name: str) -> TensorError:

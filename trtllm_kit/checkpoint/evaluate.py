@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from trtllm_kit.checkpoint.load import OpenCheckpoint, load_tokenizer, open_checkpoint
-from trtllm_kit.checkpoint.stream import Window, run_layers, windows
+from trtllm_kit.checkpoint.load import OpenCheckpoint
+from trtllm_kit.checkpoint.loss import LayerLoss, run_pair, weakest
+from trtllm_kit.checkpoint.measures import F64, cosines, divergences, log_softmax, mean, percentile, perplexity
+from trtllm_kit.checkpoint.same_model import open_both, shared_tokenizer
+from trtllm_kit.checkpoint.stream import Window
+from trtllm_kit.checkpoint.text import Text
 from trtllm_kit.dtypes import F32
 from trtllm_kit.errors import CalibrationError, QualityGateFailed
 from trtllm_kit.progress import Progress
 from trtllm_kit.reference.model import Head
-from trtllm_kit.resources import package_file
 
 WINDOW = 256
 """Tokens of one piece of the text."""
 MOST_TOKENS = 1024
 """Tokens of a comparison unless told otherwise; enough for two decimals of perplexity on the held text."""
+_ROWS = 32
+"""Positions whose probabilities are held at once, in float64: 32 MiB for a vocabulary of 128k."""
+_NAMED = 3
+"""Layers that a short report names."""
 
 
 @dataclass(frozen=True)
@@ -34,22 +42,47 @@ class Comparison:
     """The worst position's."""
     top1_agreement: float
     """Share of positions whose most likely next token is the same."""
+    kl_mean: float
+    """Mean of KL(source || converted) over positions, nats."""
+    kl_p99: float
+    """What it does not exceed at 99 of 100 positions."""
     perplexity_source: float
     perplexity_converted: float
+    layers: tuple[LayerLoss, ...] = ()
+    """What each layer lost; empty for a report that was read back from a manifest."""
+
+    @property
+    def perplexity_ratio(self) -> float:
+        """Converted over source."""
+        return self.perplexity_converted / self.perplexity_source
+
+    def facts(self) -> dict[str, Any]:
+        """Return the report for a manifest: every figure, and of the layers those that lose most."""
+        figures = asdict(self)
+        figures.pop("layers")
+        named = weakest(self.layers, _NAMED)
+        return figures | {"weakest_layers": [{"layer": one.layer, "error": one.error} for one in named]}
 
 
-def compare(a: Path, b: Path, text: str, progress: Progress, most_tokens: int = MOST_TOKENS) -> Comparison:
+def report_of(facts: dict[str, Any]) -> Comparison:
+    """Return the report that ``Comparison.facts`` made a manifest's entry of, without its layers."""
+    return Comparison(**{name: value for name, value in facts.items() if name != "weakest_layers"})
+
+
+def compare(a: Path, b: Path, text: Text, progress: Progress, most_tokens: int = MOST_TOKENS) -> Comparison:
     """Compare two folders over at most ``most_tokens`` tokens of ``text``, cut by the tokenizer of ``a``.
 
-    Raises ``MissingExtra`` without tokenizers, ``CalibrationError`` for a text of less than two tokens or one with
-    tokens that ``a`` does not have, and what ``compare_pieces`` and ``checkpoint.load`` raise.
+    Raises ``MissingExtra`` without tokenizers, ``NotComparable`` for folders whose models or tokens differ,
+    ``CalibrationError`` for a text of less than two tokens or one with tokens that ``a`` does not have, and what
+    ``compare_pieces`` and ``checkpoint.load`` raise.
     """
-    pieces = windows(load_tokenizer(a), text, max(most_tokens // WINDOW, 1), min(WINDOW, most_tokens))
+    source, converted = open_both(a, b)
+    pieces = text.first(shared_tokenizer(a, b), most_tokens, WINDOW)
     if sum(len(piece) - 1 for piece in pieces) < 1:
         raise CalibrationError(
             "the text is too short to compare on", why="it has less than two tokens", hint="give a longer text"
         )
-    return compare_pieces(open_checkpoint(a), open_checkpoint(b), pieces, progress)
+    return compare_pieces(source, converted, pieces, progress)
 
 
 def compare_pieces(a: OpenCheckpoint, b: OpenCheckpoint, pieces: Sequence[Window], progress: Progress) -> Comparison:
@@ -59,82 +92,78 @@ def compare_pieces(a: OpenCheckpoint, b: OpenCheckpoint, pieces: Sequence[Window
     all zero, and ``QualityGateFailed`` when the logits of ``b`` are not finite.
     """
     with np.errstate(all="ignore"):  # what is not finite is told below, by name
-        cosine, same, loss_a, loss_b, silent = _figures(a, b, pieces, progress)
-    _require_answers(loss_a, silent)
-    _require_finite(loss_b)
-    with np.errstate(over="ignore"):
-        perplexities = [float(np.exp(loss.mean(dtype=np.float64))) for loss in (loss_a, loss_b)]
+        pair = run_pair(a, b, pieces, progress)
+        heads = Head(a.model, a.weights), Head(b.model, b.weights)
+        every = zip(pair.a, pair.b, pieces, strict=True)
+        parts = [rows for a_state, b_state, piece in every for rows in _piece_rows(heads, (a_state, b_state), piece)]
+    rows = _Rows(*map(np.concatenate, zip(*parts, strict=True)))
+    _require_answers(rows)
+    _require_finite(rows.losses_b, pair.layers)
     return Comparison(
-        tokens=len(cosine),
-        logit_cosine=float(cosine.mean()),
-        lowest_cosine=float(cosine.min()),
-        top1_agreement=float(same.mean()),
-        perplexity_source=perplexities[0],
-        perplexity_converted=perplexities[1],
+        tokens=len(rows.cosine),
+        logit_cosine=mean(rows.cosine),
+        lowest_cosine=float(rows.cosine.min()),
+        top1_agreement=mean(rows.same_top),
+        kl_mean=mean(rows.divergence),
+        kl_p99=percentile(rows.divergence, 0.99),
+        perplexity_source=perplexity(rows.losses_a),
+        perplexity_converted=perplexity(rows.losses_b),
+        layers=pair.layers,
     )
 
 
-def _figures(a: OpenCheckpoint, b: OpenCheckpoint, pieces: Sequence[Window], progress: Progress) -> list[F32]:
-    """Run both, and return the columns of ``_compare_logits`` over all pieces."""
-    states_a = run_layers(a, pieces, progress, "reading the source's answers")
-    states_b = run_layers(b, pieces, progress, "reading the checkpoint's answers")
-    head_a, head_b = Head(a.model, a.weights), Head(b.model, b.weights)
-    rows = [
-        _compare_logits(head_a(state_a), head_b(state_b), piece)
-        for state_a, state_b, piece in zip(states_a, states_b, pieces, strict=True)
-    ]
-    return [np.concatenate(column) for column in zip(*rows, strict=True)]
+class _Rows(NamedTuple):
+    """Figures of every position: (positions,) each, of the losses one less for each piece."""
+
+    cosine: F32
+    same_top: F64
+    divergence: F64
+    losses_a: F64
+    losses_b: F64
+    silent: F64
+    """1 where every logit of a is zero."""
 
 
-def _require_answers(losses: F32, silent: F32) -> None:
-    lost = int((~np.isfinite(losses)).sum())
+def _piece_rows(heads: tuple[Head, Head], states: tuple[F32, F32], piece: Window) -> Iterator[_Rows]:
+    """Yield the figures of one piece, a few positions at a time, so that few probabilities are held at once."""
+    for begin in range(0, len(piece), _ROWS):
+        a, b = (head(state[begin : begin + _ROWS]) for head, state in zip(heads, states, strict=True))
+        log_a, log_b = log_softmax(a), log_softmax(b)
+        following = piece[begin + 1 : begin + 1 + len(a)]
+        at = np.arange(len(following)), following
+        yield _Rows(
+            cosine=cosines(a, b),
+            same_top=(a.argmax(axis=-1) == b.argmax(axis=-1)).astype(np.float64),
+            divergence=divergences(log_a, log_b),
+            losses_a=-log_a[at],
+            losses_b=-log_b[at],
+            silent=(~a.any(axis=-1)).astype(np.float64),
+        )
+
+
+def _require_answers(rows: _Rows) -> None:
+    lost = int((~np.isfinite(rows.losses_a)).sum())
     if lost:
         raise CalibrationError(
             "the source of the comparison gives logits that are not finite",
-            why=f"{lost} of {len(losses)} positions have no likelihood",
+            why=f"{lost} of {len(rows.losses_a)} positions have no likelihood",
             hint="look at its weights; such a model answers with noise",
         )
-    if silent.all():
+    if rows.silent.all():
         raise CalibrationError(
             "the source of the comparison gives logits that are all zero",
-            why=f"at each of {len(silent)} positions every token is as likely as any other",
+            why=f"at each of {len(rows.silent)} positions every token is as likely as any other",
             hint="download the model again: its weight files look as if they had been made and never filled",
         )
 
 
-def _require_finite(losses: F32) -> None:
+def _require_finite(losses: F64, layers: Sequence[LayerLoss]) -> None:
     lost = int((~np.isfinite(losses)).sum())
-    if lost:
-        raise QualityGateFailed(
-            "the converted checkpoint gives logits that are not finite",
-            why=f"{lost} of {len(losses)} positions have no likelihood, and all of its source have one",
-            hint="give calibration.text a text of your domain, or set quantization.weights: bf16",
-        )
-
-
-def held_text() -> str:
-    """Return the bundled text that calibration never sees."""
-    return package_file("checkpoint", "held_text.txt").read_text("utf-8")
-
-
-def _compare_logits(a: F32, b: F32, piece: Window) -> tuple[F32, F32, F32, F32, F32]:
-    """Return cosine and agreement of every position, both losses of every next token, and where ``a`` is zero."""
-    same = (a.argmax(axis=-1) == b.argmax(axis=-1)).astype(np.float32)
-    return cosines(a, b), same, _losses(a, piece), _losses(b, piece), (~a.any(axis=-1)).astype(np.float32)
-
-
-def cosines(a: F32, b: F32) -> F32:
-    """Return the cosine of each pair of rows; 1 for two rows of zeros, which are equal, and 0 for one of zeros."""
-    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    equal = ~a.any(axis=-1) & ~b.any(axis=-1)
-    found: F32 = np.where(norms == 0, equal, np.einsum("ij,ij->i", a, b) / np.where(norms == 0, 1, norms))
-    return found.astype(np.float32)
-
-
-def _losses(logits: F32, piece: Window) -> F32:
-    """Return -log p of each token after the first, nats."""
-    seen = logits[:-1]
-    top = seen.max(axis=-1)
-    norm = top + np.log(np.exp(seen - top[:, None]).sum(axis=-1))
-    losses: F32 = norm - seen[np.arange(len(seen)), piece[1:]]
-    return losses
+    if not lost:
+        return
+    first = next((f"; layer {one.layer} is the first that gives none" for one in layers if np.isnan(one.error)), "")
+    raise QualityGateFailed(
+        "the converted checkpoint gives logits that are not finite",
+        why=f"{lost} of {len(losses)} positions have no likelihood, and all of its source have one{first}",
+        hint="give calibration.text a text of your domain, or set quantization.weights: bf16",
+    )

@@ -8,6 +8,7 @@ from typing import Any
 from trtllm_kit.checkpoint.calibrate import Calibrated
 from trtllm_kit.checkpoint.job import Job
 from trtllm_kit.checkpoint.layout import half_format
+from trtllm_kit.checkpoint.step import PLAIN, WEIGHT
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.quantization import idle_patterns
 
@@ -20,7 +21,7 @@ def checkpoint_facts(job: Job, calibrated: Calibrated | None) -> dict[str, Any]:
         "weights": formats.weights.value,
         "kv_cache": formats.kv_cache.value,
         "tensors": len(job.steps),
-        "quantised_tensors": sum(step.action == "quantise" for step in job.steps),
+        "quantised_tensors": sum(step.format != PLAIN and step.part == WEIGHT for step in job.steps),
         "weight_bytes": sum(step.nbytes for step in job.steps),
         "weight_files": len({step.file for step in job.steps}),
         "left_out": job.extras.left_out,
@@ -33,8 +34,8 @@ def checkpoint_facts(job: Job, calibrated: Calibrated | None) -> dict[str, Any]:
 
 def _findings(job: Job, calibrated: Calibrated | None) -> Iterator[Finding]:
     stored = job.weights.tensors
-    changed = {step.source for step in job.steps if step.action != "copy"}
-    rounded = changed & {name for name, tensor in stored.items() if tensor.dtype == "F32"}
+    changed = {name for step in job.steps if step.source and step.dtype != "F32" for name in step.source.tensors}
+    rounded = {name for name in changed if stored[name].dtype == "F32"}
     if rounded:
         yield Finding(
             rule="CK1",

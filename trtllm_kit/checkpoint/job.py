@@ -5,24 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trtllm_kit.checkpoint.calibrate import read_text, sha256_of
+from trtllm_kit.checkpoint.calibrate import Samples
 from trtllm_kit.checkpoint.check import Extras, check_source
 from trtllm_kit.checkpoint.config_files import CONFIG, read_small_files
-from trtllm_kit.checkpoint.evaluate import WINDOW, held_text
+from trtllm_kit.checkpoint.evaluate import WINDOW
 from trtllm_kit.checkpoint.identity import Identity, identify
-from trtllm_kit.checkpoint.layout import TensorStep, tensor_steps
-from trtllm_kit.checkpoint.load import TOKENIZER, OpenCheckpoint, StoredWeights, parse_tokenizer
+from trtllm_kit.checkpoint.layout import tensor_steps
+from trtllm_kit.checkpoint.load import TOKENIZER, OpenCheckpoint, parse_tokenizer
+from trtllm_kit.checkpoint.rank_layout import LAYOUT
+from trtllm_kit.checkpoint.rank_order import require_laid_out, steps_of
 from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
-from trtllm_kit.checkpoint.stream import Window, require_known, windows
+from trtllm_kit.checkpoint.step import TensorStep
+from trtllm_kit.checkpoint.stored_weights import StoredWeights
+from trtllm_kit.checkpoint.stream import Window, require_known
+from trtllm_kit.checkpoint.text import held_text
+from trtllm_kit.checkpoint.text import read as read_text
 from trtllm_kit.errors import CalibrationError, FormatNotMade, PlanDrift
 from trtllm_kit.plan.conversion import ConversionRecord, conversion_of
 from trtllm_kit.plan.plan import Plan, digest_of
-from trtllm_kit.plan.quantization import MADE_HERE
+from trtllm_kit.plan.quantization import KV_MADE_HERE, MADE_HERE, not_made_here
 from trtllm_kit.reference.rope import rotary_tables
 from trtllm_kit.spec.load import parse_model
 
-_BYTES_VERSION = 1
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_BYTES_VERSION = 2
 """Raised when the same plan and source would give other bytes than before."""
 _REPORT_TOKENS = 768
 
@@ -31,8 +41,8 @@ _REPORT_TOKENS = 768
 class Texts:
     """What the forward pass runs on, cut into tokens."""
 
-    text: str
-    calibration: list[Window]
+    calibration: Samples | None
+    """None where nothing is measured."""
     held: list[Window]
     """Never seen by calibration; the quality report reads it."""
 
@@ -49,7 +59,7 @@ class Job:
     extras: Extras
     steps: tuple[TensorStep, ...]
     texts: Texts | None
-    """None when every format is 16 bit, which needs no forward pass and no tokenizer."""
+    """None where nothing is measured or compared, which needs no forward pass and no tokenizer."""
     identity: Identity
     """What the source was when it was checked."""
 
@@ -61,7 +71,8 @@ class Job:
     @property
     def key(self) -> str:
         """Digest of all that the output's bytes depend on."""
-        text = None if self.texts is None or self.record.calibration is None else self.texts.text
+        measured = self.texts.calibration if self.texts is not None and self.record.calibration is not None else None
+        text = None if measured is None else measured.text.raw
         files = [step.file for step in self.steps]
         return digest_of([_BYTES_VERSION, self.record.digest, self.identity.digest, text, files])
 
@@ -70,11 +81,14 @@ class Job:
         return OpenCheckpoint(self.plan.model, StoredWeights(self.weights), "bf16")
 
 
-def prepare(source: Path, plan: Plan, shard_bytes: int) -> Job:
-    """Check the weights, the plan and the texts; raises what ``convert`` promises to raise before the first byte."""
+def prepare(source: Path, plan: Plan, shard_bytes: int, *, proof: bool = False) -> Job:
+    """Check the weights, the plan and the texts; raises what ``convert`` promises to raise before the first byte.
+
+    With ``proof`` the texts of a quality report are read for every format.
+    """
     small = read_small_files(source)
     weights, extras, steps = locate(source, small, plan, shard_bytes)
-    texts = _texts(source, small, plan)
+    texts = _texts(source, small, plan, proof=proof)
     return Job(source, plan, small, weights, extras, steps, texts, identify(weights, small))
 
 
@@ -82,7 +96,10 @@ def locate(
     source: Path, small: Mapping[str, bytes], plan: Plan, shard_bytes: int
 ) -> tuple[WeightFolder, Extras, tuple[TensorStep, ...]]:
     """Open and check the weights, and decide every output tensor."""
-    require_made_here(plan)
+    if plan.layout.value == LAYOUT:
+        require_laid_out(plan, source)
+    else:
+        require_made_here(plan)
     model = parse_model(small[CONFIG], source)
     weights = open_weights(source)
     extras = check_source(weights, model)
@@ -92,44 +109,57 @@ def locate(
             why=f"its config.json gives another model than the {plan.model.architecture} the plan was made for",
             hint="plan again with trtkit plan",
         )
+    if plan.layout.value == LAYOUT:
+        return weights, extras, steps_of(plan, weights.tensors)
     return weights, extras, tensor_steps(model, plan.quantization, weights, extras, shard_bytes)
 
 
 def require_made_here(plan: Plan) -> None:
     """Raise ``FormatNotMade`` for a format that a plan may name and ``convert`` does not write."""
-    formats = plan.quantization
-    asked = {"weights": formats.weights.value, "kv_cache": formats.kv_cache.value}
-    elsewhere = {part: chosen for part, chosen in asked.items() if chosen not in MADE_HERE}
+    elsewhere = not_made_here(plan.quantization.formats)
     if elsewhere:
+        asked = " and ".join(f"{part} {' and '.join(chosen)}" for part, chosen in elsewhere.items())
         raise FormatNotMade(
-            f"trtkit does not make {' and '.join(f'{chosen} {part}' for part, chosen in elsewhere.items())}",
-            why=f"it writes {' and '.join(MADE_HERE)}; a format of 4 bits is calibrated on the GPU by NVIDIA ModelOpt",
-            hint="take a published NVFP4 checkpoint or export one with ModelOpt, or set "
+            f"trtkit does not make {asked}",
+            why=f"it writes weights in {', '.join(MADE_HERE)} and a KV cache in {', '.join(KV_MADE_HERE)}",
+            hint="take a published checkpoint or export one with NVIDIA ModelOpt, or set "
             + ", ".join(f"quantization.{part}: fp8" for part in elsewhere),
         )
 
 
-def _texts(source: Path, small: Mapping[str, bytes], plan: Plan) -> Texts | None:
-    """Read and cut the texts when a format needs the forward pass."""
-    formats, asked = plan.quantization, plan.calibration
-    if formats.weights.value != "fp8" and formats.kv_cache.value != "fp8":
+def _texts(source: Path, small: Mapping[str, bytes], plan: Plan, *, proof: bool) -> Texts | None:
+    """Read and cut the texts when a format needs the forward pass, or a proof was asked for."""
+    calibrated = is_calibrated(plan)
+    if not calibrated and not proof:
         return None
     rotary_tables(plan.model)  # refuses a rope kind that cannot be run
     tokenizer = parse_tokenizer(small.get(TOKENIZER), source)
-    text = read_text(asked.text)
-    found = sha256_of(text)
-    if asked.text is not None and asked.text_sha256 != found:
+    samples = _samples(tokenizer, plan) if calibrated else None
+    held = held_text().first(tokenizer, _REPORT_TOKENS, WINDOW)
+    require_known([*(samples.pieces if samples is not None else ()), *held], plan.model)
+    return Texts(samples, held)
+
+
+def is_calibrated(plan: Plan) -> bool:
+    """Whether a conversion runs the forward pass by itself, so that its manifest says what was lost."""
+    formats = plan.quantization.formats
+    return formats.calibrates or formats.kv_cache in ("fp8", "nvfp4")
+
+
+def _samples(tokenizer: Tokenizer, plan: Plan) -> Samples:
+    asked = plan.calibration
+    text = read_text(asked.text, asked.field)
+    if asked.text is not None and asked.text_sha256 != text.sha256:
         planned = "could not read it" if asked.text_sha256 is None else f"has {asked.text_sha256[:12]}"
         raise PlanDrift(
             f"calibration text {asked.text} is not the one the plan was made with",
-            why=f"its SHA-256 begins with {found[:12]}, and the plan {planned}",
+            why=f"its SHA-256 begins with {text.sha256[:12]}, and the plan {planned}",
             hint="plan again with trtkit plan, or put the text back",
         )
-    pieces = windows(tokenizer, text, asked.samples, min(asked.tokens_per_sample, plan.model.max_position))
+    tokens = min(asked.tokens_per_sample, plan.model.max_position)
+    pieces = text.samples(tokenizer, asked.samples, tokens, asked.seed)
     if not pieces:
         raise CalibrationError(
             "the calibration text is empty", why="it gives no token", hint="give calibration.text a longer file"
         )
-    held = windows(tokenizer, held_text(), _REPORT_TOKENS // WINDOW, WINDOW)
-    require_known([*pieces, *held], plan.model)
-    return Texts(text, pieces, held)
+    return Samples(text, pieces, tokens, asked.seed)

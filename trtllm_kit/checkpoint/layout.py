@@ -1,90 +1,75 @@
 """Decides every tensor of the output, its format, its file and its origin; the dry run shows exactly this.
 
 The layout is the unified Hugging Face one of NVIDIA ModelOpt 0.47 (``export_hf_checkpoint``), which TensorRT-LLM's
-PyTorch backend loads: beside each quantised ``weight`` stand float32 scalars ``weight_scale`` and ``input_scale``,
-and with an FP8 KV cache ``k_proj.k_scale`` and ``v_proj.v_scale``.
+PyTorch backend loads: beside each quantised ``weight`` stand the scales of its format, ``weight_scale`` and the like,
+and with a quantised KV cache ``k_proj.k_scale`` and ``v_proj.v_scale``.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from trtllm_kit.checkpoint.check import Extras
-from trtllm_kit.checkpoint.header import NUMPY_TYPES
-from trtllm_kit.checkpoint.names import DTYPE_NAMES, scale_name
+from trtllm_kit.checkpoint.formats import ENCODERS, is_calibrated
+from trtllm_kit.checkpoint.header import NUMPY_TYPES, StoredTensor
+from trtllm_kit.checkpoint.matrix import Matrix, whole
+from trtllm_kit.checkpoint.names import DTYPE_NAMES, part_name
+from trtllm_kit.checkpoint.packed import parts_of
 from trtllm_kit.checkpoint.reader import SINGLE, WeightFolder
+from trtllm_kit.checkpoint.step import TensorStep
 from trtllm_kit.plan.plan import QuantizationPlan
-from trtllm_kit.plan.quantization import fused_groups, module_of, quantised_tensors
+from trtllm_kit.plan.quantization import fused_groups, module_of, tensor_formats
 from trtllm_kit.spec.model import Experts, ModelSpec
-from trtllm_kit.spec.tensors import CHOICE_BIAS, Role, layer_tensors, model_tensors
+from trtllm_kit.spec.profile_formats import PartFormat
+from trtllm_kit.spec.tensors import CHOICE_BIAS, Role, TensorFact, layer_tensors, model_tensors
 from trtllm_kit.spec.vision import has_vision, vision_of
 from trtllm_kit.units import GB
 
 SHARD_BYTES = 5 * GB
-
-Action = Literal["copy", "round", "quantise", "weight_scale", "input_scale", "kv_scale"]
-
-
-@dataclass(frozen=True)
-class TensorStep:
-    """One tensor of the output."""
-
-    name: str
-    dtype: str
-    """As safetensors spells it."""
-    shape: tuple[int, ...]
-    source: str
-    """The source tensor it is made from; of a calibrated scale, what is measured."""
-    action: Action
-    file: str = ""
-    scaled_with: str | None = None
-    """Another source tensor that shares the weight scale, since the runtime keeps both under one."""
-
-    @property
-    def nbytes(self) -> int:
-        """Size of the data."""
-        return math.prod(self.shape) * NUMPY_TYPES[self.dtype].itemsize
-
+_MATRIX = 2
 
 def tensor_steps(
     model: ModelSpec, formats: QuantizationPlan, weights: WeightFolder, extras: Extras, shard_bytes: int = SHARD_BYTES
 ) -> tuple[TensorStep, ...]:
     """Return every tensor of the output in file order."""
-    quantised = quantised_modules(model, formats)
-    pairs = _expert_pairs(model) if quantised else {}
+    chosen = weight_formats(model, formats)
+    partners = _scale_partners(model, chosen)
+    stored = weights.tensors
     steps: list[TensorStep] = []
     for fact in model_tensors(model):
         for name in fact.names():
-            if fact.is_bias or module_of(name) not in quantised:
-                steps.append(_plain(name, weights.tensors[name].dtype, fact.shape, model))
+            if name not in chosen:
+                steps.append(_plain(stored[name], model))
             else:
-                steps += _quantised(name, fact.shape, pairs.get(name))
-    steps += [_plain(name, weights.tensors[name].dtype, weights.tensors[name].shape, model) for name in extras.copied]
+                partner = tuple(whole(stored[other]) for other in partners.get(name, ()))
+                steps += _quantised(stored[name], _encoded_as(chosen[name], fact, formats), partner)
+    steps += [_plain(stored[name], model) for name in extras.copied]
     if writes_kv_scales(formats):
-        steps += _kv_scale_steps(model)
+        steps += _kv_scale_steps(model, formats)
     return _in_files(steps, shard_bytes)
 
 
 def writes_kv_scales(formats: QuantizationPlan) -> bool:
     """Whether the checkpoint carries KV scales: TensorRT-LLM reads them of quantised checkpoints alone."""
-    return formats.weights.value == "fp8" and formats.kv_cache.value == "fp8"
+    return formats.formats.has_kv_scales
+
+
+def weight_formats(model: ModelSpec, formats: QuantizationPlan) -> dict[str, PartFormat]:
+    """Return the format of every weight that leaves 16 bit, by the stored tensor's name."""
+    return {
+        name: by_fact[fact.name]
+        for number in range(len(model.layers))
+        for by_fact in [tensor_formats(model, number, formats.formats)]
+        for fact in layer_tensors(model, number)
+        if fact.name in by_fact
+        for name in fact.names()
+    }
 
 
 def quantised_modules(model: ModelSpec, formats: QuantizationPlan) -> frozenset[str]:
-    """Return the linear modules whose weights become FP8, as ``plan.quantization`` chooses them."""
-    if formats.weights.value != "fp8":
-        return frozenset()
-    return frozenset(
-        module_of(name)
-        for number in range(len(model.layers))
-        for chosen in [quantised_tensors(model, number, formats.exclude.value)]
-        for fact in layer_tensors(model, number)
-        if fact.name in chosen
-        for name in fact.names()
-    )
+    """Return the linear modules whose weights leave 16 bit."""
+    return frozenset(map(module_of, weight_formats(model, formats)))
 
 
 def unquantised_modules(model: ModelSpec, quantised: frozenset[str]) -> tuple[str, ...]:
@@ -107,33 +92,57 @@ def unquantised_modules(model: ModelSpec, quantised: frozenset[str]) -> tuple[st
     return tuple(sorted(names))
 
 
-def _expert_pairs(model: ModelSpec) -> dict[str, str]:
-    """Return gate and up weights of each routed expert as partners: the runtime has one scale for both of them."""
-    partners: dict[str, str] = {}
+def _scale_partners(model: ModelSpec, chosen: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the other weights that share the scale of a whole tensor, since the runtime keeps one for all of them.
+
+    In NVFP4 these are q, k and v, and gate and up; in FP8 gate and up of a routed expert alone.
+    """
+    partners: dict[str, tuple[str, ...]] = {}
     for number, layer in enumerate(model.layers):
-        if isinstance(layer.feed_forward, Experts) and not layer.feed_forward.fused:
-            weights = {fact.role: fact for fact in layer_tensors(model, number)}
-            pairs = zip(weights[Role.GATE].names(), weights[Role.UP].names(), strict=True)
-            for gate, up in pairs:
-                partners |= {gate: up, up: gate}
+        routed = isinstance(layer.feed_forward, Experts)
+        facts = {fact.role: fact for fact in layer_tensors(model, number) if not fact.is_bias}
+        for roles in _ONE_SCALE:
+            groups = zip(*(facts[role].names() for role in roles if role in facts), strict=True)
+            for group in groups:
+                of_group = chosen.get(group[0])
+                if of_group == "nvfp4" or (of_group == "fp8" and roles == _GATE_AND_UP and routed):
+                    partners |= {name: tuple(other for other in group if other != name) for name in group}
     return partners
 
 
-def _quantised(name: str, shape: tuple[int, ...], partner: str | None) -> Iterator[TensorStep]:
-    measured = f"largest input of {module_of(name)}"
-    yield TensorStep(name, "F8_E4M3", shape, name, "quantise", scaled_with=partner)
-    yield TensorStep(scale_name(name, "weight_scale"), "F32", (), name, "weight_scale", scaled_with=partner)
-    yield TensorStep(scale_name(name, "input_scale"), "F32", (), measured, "input_scale")
+_GATE_AND_UP = (Role.GATE, Role.UP)
+_ONE_SCALE = ((Role.QUERY, Role.KEY, Role.VALUE), _GATE_AND_UP, (Role.SHARED_GATE, Role.SHARED_UP))
 
 
-def _plain(name: str, stored: str, shape: tuple[int, ...], model: ModelSpec) -> TensorStep:
+def _quantised(stored: StoredTensor, number_format: str, partners: tuple[Matrix, ...]) -> Iterator[TensorStep]:
+    """Give a tensor the parts of its format, and what calibration adds to them."""
+    source = whole(stored)
+    for part in parts_of(number_format, stored.shape):
+        name = part_name(stored.name, part.name)
+        yield TensorStep(name, part.dtype, part.shape, "", source, number_format, part.name, partners)
+    if is_calibrated(number_format):
+        name = part_name(stored.name, "input_scale")
+        yield TensorStep(name, "F32", (), format=number_format, part="input_scale", measured=(name,))
+
+
+def _encoded_as(chosen: str, fact: TensorFact, formats: QuantizationPlan) -> str:
+    """Return the encoder of a weight of format ``chosen``."""
+    if len(fact.shape) != _MATRIX:
+        return _OF_STACKS.get(chosen, chosen)
+    return f"{chosen}_{formats.formats.group_size}" if f"{chosen}_{formats.formats.group_size}" in ENCODERS else chosen
+
+
+_OF_STACKS = {"fp8": "fp8_once", "nvfp4": "nvfp4_turned"}
+"""What becomes of experts that are stored in one tensor, each (input, output)."""
+
+
+def _plain(stored: StoredTensor, model: ModelSpec) -> TensorStep:
     """Pass 16-bit and integer tensors through; round float32 to the model's 16-bit format.
 
     The choice bias of a router keeps float32: two experts may differ in less than 16 bit can tell.
     """
-    if stored != "F32" or name.endswith(f".{CHOICE_BIAS}"):
-        return TensorStep(name, stored, shape, name, "copy")
-    return TensorStep(name, half_format(model), shape, name, "round")
+    kept = stored.dtype != "F32" or stored.name.endswith(f".{CHOICE_BIAS}")
+    return TensorStep(stored.name, stored.dtype if kept else half_format(model), stored.shape, "", whole(stored))
 
 
 def half_format(model: ModelSpec) -> str:
@@ -141,14 +150,14 @@ def half_format(model: ModelSpec) -> str:
     return "F16" if model.dtype == "float16" else DTYPE_NAMES["bfloat16"]
 
 
-def _kv_scale_steps(model: ModelSpec) -> Iterator[TensorStep]:
+def _kv_scale_steps(model: ModelSpec, formats: QuantizationPlan) -> Iterator[TensorStep]:
     for number in range(len(model.layers)):
         if model.layers[number].attention.latent is not None:
             continue  # TensorRT-LLM reads no scale for a latent cache
         for short in ("k", "v"):
-            module = f"{model.prefix}layers.{number}.self_attn.{short}_proj"
-            what = f"largest {'key' if short == 'k' else 'value'} of layer {number}"
-            yield TensorStep(f"{module}.{short}_scale", "F32", (), what, "kv_scale")
+            part = f"{short}_scale"
+            name = f"{model.prefix}layers.{number}.self_attn.{short}_proj.{part}"
+            yield TensorStep(name, "F32", (), format=formats.kv_cache.value, part=part, measured=(name,))
 
 
 def _in_files(steps: Sequence[TensorStep], shard_bytes: int) -> tuple[TensorStep, ...]:
@@ -165,10 +174,10 @@ def _in_files(steps: Sequence[TensorStep], shard_bytes: int) -> tuple[TensorStep
     return tuple(
         replace(step, file=SINGLE if count == 1 else f"model-{number:05d}-of-{count:05d}.safetensors")
         for number, shard in enumerate(shards, start=1)
-        for step in _aligned(shard)
+        for step in aligned(shard)
     )
 
 
-def _aligned(shard: Iterable[TensorStep]) -> list[TensorStep]:
+def aligned(shard: Iterable[TensorStep]) -> list[TensorStep]:
     """Put what is no multiple of 4 bytes long last, FP8 behind 16-bit, so that every element lies on its own size."""
     return sorted(shard, key=lambda step: (step.nbytes % 4 != 0) * (3 - NUMPY_TYPES[step.dtype].itemsize))

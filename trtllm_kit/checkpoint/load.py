@@ -1,4 +1,4 @@
-"""Reads a checkpoint folder, plain or FP8, into the reference forward pass."""
+"""Reads a checkpoint folder, plain or quantised, into the reference forward pass."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from trtllm_kit.checkpoint.check import check_loadable
-from trtllm_kit.checkpoint.formats import to_float32
-from trtllm_kit.checkpoint.names import QUANT_CONFIG, scale_name
+from trtllm_kit.checkpoint.names import QUANT_CONFIG
 from trtllm_kit.checkpoint.plan_file import CONVERSION_FILE, read_conversion
-from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
-from trtllm_kit.dtypes import F32, decode_e4m3
+from trtllm_kit.checkpoint.rank_load import RankWeights
+from trtllm_kit.checkpoint.reader import open_weights
+from trtllm_kit.checkpoint.stored_weights import StoredWeights
 from trtllm_kit.errors import MissingExtra, ModelNotFound, TensorError, storage_error
 from trtllm_kit.files import UnfitFile, read_file
+from trtllm_kit.plan.conversion import ConversionRecord
+from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.reference.layer_reader import Weights
 from trtllm_kit.reference.model import ReferenceModel
 from trtllm_kit.spec.load import load_model
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.spec.profile import KvFormat
+from trtllm_kit.spec.profile_formats import KvFormat
 from trtllm_kit.strict_json import parse_json
+from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, algos_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -33,8 +35,8 @@ def load_reference(folder: Path, longest: int | None = None) -> ReferenceModel:
     """Load a Hugging Face folder or a converted checkpoint; takes four bytes of memory a parameter.
 
     ``longest`` is the longest sequence that will be run, tokens; None stands for what the model claims.
-    Raises what ``spec.load_model`` and ``checkpoint.reader`` raise, and ``TensorError`` for a format other than
-    BF16, FP16, FP32 and per-tensor FP8.
+    Raises what ``spec.load_model`` and ``checkpoint.reader`` raise, and ``TensorError`` for a format other than those
+    of ``formats.DECODERS`` and plain BF16, FP16 and FP32.
     """
     opened = open_checkpoint(folder)
     return ReferenceModel(opened.model, opened.weights, opened.kv_format, longest)
@@ -85,61 +87,56 @@ class OpenCheckpoint:
     """A checkpoint that is located, checked and ready to be read tensor by tensor."""
 
     model: ModelSpec
-    weights: StoredWeights
+    weights: Weights
     kv_format: KvFormat
 
 
 def open_checkpoint(folder: Path) -> OpenCheckpoint:
     """Open a folder for reading its layers one at a time; raises what ``load_reference`` raises."""
+    made = read_conversion(folder) if os.path.lexists(folder / CONVERSION_FILE) else None
+    if made is not None and made.ranks is not None:
+        split = Split(made.ranks.tensor, made.ranks.pipeline, made.ranks.expert)
+        return OpenCheckpoint(made.model, RankWeights(folder, made.model, split), _kv_recorded(made))
     model = load_model(folder)
     weights = open_weights(folder)
     kv_format = _kv_format(folder, model)
     check_loadable(weights, model)
-    return OpenCheckpoint(model, StoredWeights(weights), kv_format)
+    stored = StoredWeights(weights)
+    if model.quantized_as is not None:
+        _require_agreement(folder, stored, _quantization(folder).get("quant_algo"))
+    return OpenCheckpoint(model, stored, kv_format)
 
 
-@dataclass(frozen=True)
-class StoredWeights:
-    """The tensors of a folder as float32; the reference forward pass reads them through this."""
+def _require_agreement(folder: Path, weights: StoredWeights, named: object) -> None:
+    """Raise ``TensorError`` when the configuration calls the weights by another format than their tensors have."""
+    found = weights.formats
+    if named != MIXED_PRECISION and any(named not in _ALSO_NAMED.get(one, ()) + algos_of(one) for one in found):
+        raise TensorError(
+            f"{folder} has weights of format {named}, says {QUANT_CONFIG}",
+            why=f"its tensors are stored as {', '.join(found)}",
+            hint="convert the model's plain weights with trtkit convert",
+        )
 
-    folder: WeightFolder
 
-    def tensor(self, name: str) -> F32:
-        """Return a tensor as float32, FP8 multiplied by its ``weight_scale``."""
-        stored = self.folder.tensors[name]
-        raw = self.folder.read(name)
-        if stored.dtype != "F8_E4M3":
-            return to_float32(raw, stored.dtype)
-        scale = self.scale(scale_name(name, "weight_scale"))
-        return decode_e4m3(raw) * np.float32(1.0 if scale is None else scale)
-
-    def scale(self, name: str) -> float | None:
-        """Return a scalar, or None when the folder has none of that name."""
-        if name not in self.folder.tensors:
-            return None
-        values = to_float32(self.folder.read(name), self.folder.tensors[name].dtype).ravel()
-        if values.size != 1 or not np.isfinite(values).all() or values[0] <= 0.0:
-            raise TensorError(
-                f"scale {name} is {values.tolist()[:4]}",
-                why="a per-tensor scale is one finite number above zero",
-                hint="convert the checkpoint again",
-            )
-        return float(values[0])
+_ALSO_NAMED: dict[str, tuple[str, ...]] = {"fp8_block": ("fp8_pb_wo",)}
+"""What ModelOpt writes where TensorRT-LLM has another word, and reads both."""
 
 
 def _kv_format(folder: Path, model: ModelSpec) -> KvFormat:
     """Return the KV format: of quantised weights their own file says it, of plain ones the record of the conversion."""
     if model.quantized_as is None:
         made = read_conversion(folder) if os.path.lexists(folder / CONVERSION_FILE) else None
-        return "fp8" if made is not None and made.quantization.kv_cache == "fp8" else "bf16"
+        return "bf16" if made is None else _kv_recorded(made)
     quantization = _quantization(folder)
-    if quantization.get("quant_algo") != "FP8":
-        raise TensorError(
-            f"{folder} has weights of format {quantization.get('quant_algo')}",
-            why="the reference forward pass reads plain weights and per-tensor FP8",
-            hint="convert the model's plain weights with trtkit convert",
-        )
-    return "fp8" if quantization.get("kv_cache_quant_algo") == "FP8" else "bf16"
+    return _KV_FORMATS.get(str(quantization.get("kv_cache_quant_algo")), "bf16")
+
+
+def _kv_recorded(made: ConversionRecord) -> KvFormat:
+    """Return the KV format that the reference runs a recorded one in: its own, or 16 bit."""
+    return next((known for known in _KV_FORMATS.values() if known == made.quantization.kv_cache), "bf16")
+
+
+_KV_FORMATS: dict[str, KvFormat] = {"FP8": "fp8", "NVFP4": "nvfp4"}
 
 
 def _quantization(folder: Path) -> dict[str, Any]:

@@ -1,80 +1,173 @@
-"""Makes the data of each output tensor, tile by tile."""
+"""Makes the data of output tensors: tiles are read, checked and encoded by threads, and come out in order.
+
+Memory holds a few tiles, and the scales of a matrix between its weight and their own place in the file. Bytes do not
+depend on the number of threads: a tile's rows are encoded alone, and tiles keep their order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple
 
-import numpy as np
-
-from trtllm_kit.checkpoint.formats import (
-    check_finite,
-    fp8_scale,
-    fp8_table,
-    largest_magnitude,
-    quantise,
-    round_to,
-)
-from trtllm_kit.checkpoint.layout import TensorStep, half_format
-from trtllm_kit.checkpoint.reader import Raw, WeightFolder
+from trtllm_kit.checkpoint.formats import ENCODERS, measured_scale
+from trtllm_kit.checkpoint.formats.base import Part
+from trtllm_kit.checkpoint.matrix import Matrix, tile_ranges
+from trtllm_kit.checkpoint.reader import WeightFolder
+from trtllm_kit.checkpoint.rectangle import Raw
+from trtllm_kit.checkpoint.step import PLAIN, WEIGHT, TensorStep
+from trtllm_kit.checkpoint.values import half_of, largest_of, rows_in
 from trtllm_kit.progress import Progress
-from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.units import MIB
 
-_MATRIX = 2
-_FLOATS = ("BF16", "F16", "F32")
+_AHEAD = 4
+"""Tiles that may be at work or wait for their turn, for each thread."""
+_KEPT_BYTES = 64 * MIB
+"""Scales of one matrix that are kept until their turn; larger ones cost a second reading of their source."""
+
+
+class _Tile(NamedTuple):
+    """What makes the arrays of some rows: the first is the step's, the others wait for a step of their own."""
+
+    make: Callable[[], tuple[Raw, ...]]
+    others: tuple[list[Raw], ...] = ()
+    """Where these wait."""
+
+
+class _Kept(NamedTuple):
+    """Arrays that were made with another step, complete by the time it is this one's turn."""
+
+    arrays: list[Raw]
 
 
 class Producer:
-    """Reads the source and makes what each ``TensorStep`` asks for."""
+    """Reads the source and makes what ``TensorStep`` ask for; a context that ends its threads."""
 
-    def __init__(self, weights: WeightFolder, model: ModelSpec, amax: dict[str, float], progress: Progress) -> None:
-        """Take the source, and the measured amax of each calibrated scale by the scale's tensor name."""
+    def __init__(
+        self, weights: WeightFolder, half: str, amax: Mapping[str, float], progress: Progress, threads: int = 0
+    ) -> None:
+        """Take the source, the 16-bit format of float32 tensors, and what was measured for each calibrated scale.
+
+        ``threads`` of 0 stands for one a processor.
+        """
         self._weights = weights
-        self._half = half_format(model)
+        self._half = half
         self._amax = amax
         self._progress = progress
-        self._largest: dict[str, float] = {}
+        self._threads = threads or len(os.sched_getaffinity(0))
+        self._encoding = ThreadPoolExecutor(self._threads, "encode")
+        self._scanning = ThreadPoolExecutor(1, "scan")
+        self._largest: dict[Matrix, Future[float]] = {}
+        self._kept: dict[tuple[Matrix | None, str, str], list[Raw]] = {}
 
-    def tiles(self, step: TensorStep) -> Iterator[Raw]:
-        """Yield the data of one output tensor in order; raises ``TensorError`` for NaN or Inf in its source."""
-        for tile in self._tiles(step):
-            yield tile
-            self._progress.advance(tile.nbytes)
+    def __enter__(self) -> Producer:
+        """Return itself."""
+        return self
 
-    def _tiles(self, step: TensorStep) -> Iterator[Raw]:
-        match step.action:
-            case "copy" | "round":
-                yield from self._plain(step)
-            case "quantise":
-                dtype = self._half_of(step.source)
-                table = fp8_table(self._weight_scale(step), dtype, twice=len(step.shape) == _MATRIX)
-                for tile in self._half_tiles(step.source):
-                    yield quantise(tile, table)
-            case "weight_scale":
-                yield np.array([self._weight_scale(step)])
-            case "input_scale" | "kv_scale":
-                yield np.array([fp8_scale(self._amax[step.name])])
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Drop what has not begun, and wait for what has."""
+        for pool in (self._encoding, self._scanning):
+            pool.shutdown(wait=True, cancel_futures=True)
 
-    def _plain(self, step: TensorStep) -> Iterator[Raw]:
-        stored = self._weights.tensors[step.source].dtype
-        for tile in self._weights.tiles(step.source):
-            checked = check_finite(tile, stored, step.source) if stored in _FLOATS else tile
-            yield checked if step.action == "copy" else round_to(checked, step.dtype, step.source)
+    def pieces(self, steps: Sequence[TensorStep]) -> Iterator[Raw]:
+        """Yield the data of ``steps`` in order, no array across the border of two.
 
-    def _weight_scale(self, step: TensorStep) -> np.float32:
-        sources = (step.source,) if step.scaled_with is None else (step.source, step.scaled_with)
-        return fp8_scale(max(self._largest_of(name) for name in sources))
+        Raises ``TensorError`` for NaN or Inf in the source, ``WeightFileError`` when its files change.
+        """
+        waiting: deque[tuple[_Tile, Future[tuple[Raw, ...]]] | _Kept] = deque()
+        for tile in self._tiles(steps):
+            waiting.append(tile if isinstance(tile, _Kept) else (tile, self._encoding.submit(tile.make)))
+            if len(waiting) >= _AHEAD * self._threads:
+                yield from self._told(waiting.popleft())
+        while waiting:
+            yield from self._told(waiting.popleft())
 
-    def _largest_of(self, name: str) -> float:
-        if name not in self._largest:
-            self._largest[name] = largest_magnitude(self._half_tiles(name), self._half_of(name), name)
-        return self._largest[name]
+    def _told(self, ready: tuple[_Tile, Future[tuple[Raw, ...]]] | _Kept) -> Iterator[Raw]:
+        for piece in ready.arrays if isinstance(ready, _Kept) else _first(*ready):
+            yield piece
+            self._progress.advance(piece.nbytes)
 
-    def _half_of(self, name: str) -> str:
-        stored = self._weights.tensors[name].dtype
-        return self._half if stored == "F32" else stored
+    def _tiles(self, steps: Sequence[TensorStep]) -> Iterator[_Tile | _Kept]:
+        parts = [part for step in steps for part in step.parted()]
+        scanned = [step for step in parts if step.format != PLAIN and ENCODERS[step.format].needs_amax and step.source]
+        for step in parts:
+            if scanned and step is scanned[0]:
+                for near in scanned[:2]:  # the next one is read while this one is encoded
+                    self._scan(near)
+                scanned.pop(0)
+            yield from self._tiles_of(step)
 
-    def _half_tiles(self, name: str) -> Iterator[Raw]:
-        """Yield a tensor in 16 bits; float32 is rounded to the model's 16-bit format first."""
-        stored = self._weights.tensors[name].dtype
-        for tile in self._weights.tiles(name):
-            yield tile if stored != "F32" else round_to(check_finite(tile, stored, name), self._half, name)
+    def _tiles_of(self, step: TensorStep) -> Iterator[_Tile | _Kept]:
+        if step.source is None:
+            amax = max((self._amax[name] for name in step.measured), default=0.0)
+            yield _Tile(lambda: (measured_scale(step.format, step.part, amax),))
+        elif step.format == PLAIN:
+            yield from self._plain(step, step.source)
+        elif (step.source, step.format, step.part) in self._kept:
+            yield _Kept(self._kept.pop((step.source, step.format, step.part)))
+        else:
+            yield from self._encoded(step, step.source)
+
+    def _plain(self, step: TensorStep, source: Matrix) -> Iterator[_Tile]:
+        for begin, end in tile_ranges(source):
+            yield _Tile(partial(self._copied, step, source, begin, end))
+
+    def _copied(self, step: TensorStep, source: Matrix, begin: int, end: int) -> tuple[Raw, ...]:
+        return (rows_in(self._weights, source, begin, end, step.dtype),)
+
+    def _encoded(self, step: TensorStep, source: Matrix) -> Iterator[_Tile]:
+        """Encode a matrix for one of its parts; with its weight come the scales that wait for their turn."""
+        encoder, amax = ENCODERS[step.format], self._amax_of(step)
+        parts = encoder.parts(source.rows, source.columns)
+        growing = _growing(parts)
+        if step.part not in growing:
+            yield _Tile(lambda: (encoder.constants(amax())[step.part],))
+            return
+        kept = growing[1:] if step.part == WEIGHT and self._fits(step, parts) else ()
+        lists: tuple[list[Raw], ...] = tuple([] for _ in kept)
+        self._kept |= {(source, step.format, part): arrays for part, arrays in zip(kept, lists, strict=True)}
+        dtype, at = half_of(self._weights, source, self._half), growing.index(step.part)
+
+        def make(begin: int, end: int) -> tuple[Raw, ...]:
+            tile = rows_in(self._weights, source, begin, end, dtype, check=not encoder.needs_amax)
+            return encoder.encode(tile, dtype, amax())[at:]
+
+        for begin, end in tile_ranges(source, encoder.row_step):
+            yield _Tile(partial(make, begin, end), lists)
+
+    def _fits(self, step: TensorStep, parts: tuple[Part, ...]) -> bool:
+        """Whether the scales of a matrix are small enough to be kept until their turn."""
+        small = [part for part in parts if part.name != WEIGHT]
+        return sum(TensorStep(step.name, part.dtype, part.shape).nbytes for part in small) <= _KEPT_BYTES
+
+    def _scan(self, step: TensorStep) -> list[Future[float]]:
+        """Let the largest magnitudes that a step depends on be looked for, each once."""
+        for matrix in step.scanned:
+            if matrix not in self._largest:
+                self._largest[matrix] = self._scanning.submit(largest_of, self._weights, matrix, self._half)
+        return [self._largest[matrix] for matrix in step.scanned]
+
+    def _amax_of(self, step: TensorStep) -> Callable[[], float | None]:
+        """Return what waits for the largest magnitude of a step's matrices, None for a format that wants none."""
+        if not ENCODERS[step.format].needs_amax:
+            return lambda: None
+        scans = self._scan(step)
+        return lambda: max(scan.result() for scan in scans)
+
+
+def _first(tile: _Tile, made: Future[tuple[Raw, ...]]) -> Iterator[Raw]:
+    first, *others = made.result()
+    for waiting, array in zip(tile.others, others, strict=bool(tile.others)):
+        waiting.append(array)
+    yield first
+
+
+def _growing(parts: tuple[Part, ...]) -> tuple[str, ...]:
+    """Return the parts that have rows; a scalar is one for the matrix."""
+    return tuple(part.name for part in parts if part.shape)

@@ -8,35 +8,25 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from io import RawIOBase
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from trtllm_kit.checkpoint.header import NUMPY_TYPES, FileHeader, StoredTensor, changed, read_header, reopen
+from trtllm_kit.checkpoint.header import FileHeader, StoredTensor, read_header, reopen
+from trtllm_kit.checkpoint.matrix import Slice, whole
 from trtllm_kit.checkpoint.problems import raise_all
+from trtllm_kit.checkpoint.rectangle import Raw, rectangle
 from trtllm_kit.errors import KitError, ModelNotFound, WeightFileError, WeightIndexError, storage_error
 from trtllm_kit.files import UnfitFile, read_file
 from trtllm_kit.spec.hf_keys import as_json
 from trtllm_kit.strict_json import parse_json
-from trtllm_kit.units import KIB
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _LONGEST_NAME = 255
 """Bytes of a file's name that Linux file systems allow."""
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
-TILE_BYTES = 512 * KIB
-"""Small enough to stay in a core's cache between reading, conversion and writing."""
-
-Raw = NDArray[Any]
-"""An array of stored elements: bits for formats numpy has no type for (BF16 as uint16, FP8 as uint8)."""
-
-
 @dataclass(frozen=True)
 class WeightFolder:
     """The weights of one folder, located and not yet read."""
@@ -50,26 +40,26 @@ class WeightFolder:
 
     def read(self, name: str) -> Raw:
         """Return a whole tensor."""
-        tensor = self.tensors[name]
-        whole = next(self.tiles(name, max(tensor.nbytes, 1)), np.empty(0, NUMPY_TYPES[tensor.dtype]))
-        return whole.reshape(tensor.shape)
+        stored = self.tensors[name]
+        part = whole(stored).slices[0]
+        return self.rows(part, *part.rows).reshape(stored.shape)
 
-    def tiles(self, name: str, tile_bytes: int = TILE_BYTES) -> Iterator[Raw]:
-        """Yield a tensor's elements in order, flat, in new arrays of at most ``tile_bytes``.
+    def rows(self, part: Slice, begin: int, end: int) -> Raw:
+        """Return rows ``begin`` to ``end`` of a slice, (rows, columns), in a new array of stored elements.
 
-        Raises ``WeightFileError`` when the file is no longer the one that was opened.
+        Raises ``WeightFileError`` when the file is no longer the one that was opened. May be called by several
+        threads at once.
         """
-        tensor = self.tensors[name]
-        dtype = NUMPY_TYPES[tensor.dtype]
-        step = max(tile_bytes // dtype.itemsize, 1) * dtype.itemsize
+        stored = self.tensors[part.tensor]
+        rows = (part.rows[0] + begin, part.rows[0] + end)
         try:
-            with reopen(tensor.file, tensor.stamp) as file:
-                file.seek(tensor.begin)
-                for begin in range(0, tensor.nbytes, step):
-                    yield _read_exactly(file, tensor, min(step, tensor.nbytes - begin)).view(dtype)
+            with reopen(stored.file, stored.stamp) as file:
+                if part.transposed:
+                    return np.ascontiguousarray(rectangle(file, stored, part.index, part.columns, rows).T)
+                return rectangle(file, stored, part.index, rows, part.columns)
         except OSError as error:
-            error.filename = error.filename or str(tensor.file)
-            raise storage_error(error, f"reading {name}") from None
+            error.filename = error.filename or str(stored.file)
+            raise storage_error(error, f"reading {stored.name}") from None
 
 
 def open_weights(folder: Path) -> WeightFolder:
@@ -173,15 +163,3 @@ def _no_weights(folder: Path) -> KitError:
     return WeightFileError(
         f"{folder} holds no weights", why=f"neither {SINGLE} nor {INDEX} is there", hint="download the model's weights"
     )
-
-
-def _read_exactly(file: RawIOBase, tensor: StoredTensor, count: int) -> NDArray[np.uint8]:
-    buffer = np.empty(count, dtype=np.uint8)
-    done = 0
-    while done < count:
-        got = file.readinto(buffer.data[done:])
-        if not got:
-            end = tensor.begin + tensor.nbytes
-            raise changed(tensor.file, f"it became shorter: tensor {tensor.name} ends at byte {end}, beyond its end")
-        done += got
-    return buffer

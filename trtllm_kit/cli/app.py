@@ -24,7 +24,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from trtllm_kit import __version__
-from trtllm_kit.cli import build, check_health, convert, deploy, plan, profiles, quickstart, stop
+from trtllm_kit.cli import build, check_health, convert, deploy, evaluate, plan, profiles, quickstart, stop
 from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, error_document, hoist_global_flags
 from trtllm_kit.cli.streams import paint, say
 from trtllm_kit.errors import InternalError, KitError, StorageError, UsageError, storage_error
@@ -54,6 +54,7 @@ app.add_typer(profiles.app, name="profiles", epilog=_SHARED)
 for _name, _verb in (
     ("plan", plan.plan),
     ("convert", convert.convert),
+    ("evaluate", evaluate.evaluate),
     ("build", build.build),
     ("deploy", deploy.deploy),
     ("stop", stop.stop),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trtllm_kit.cli.asked import asked_for
 from trtllm_kit.cli.options import complete_profile
 from trtllm_kit.cli.session import Session
 
@@ -68,11 +69,8 @@ def _question(profile: str | None, url: str | None, repository: Path | None) -> 
     from trtllm_kit.health.target import target_for
 
     if profile is not None:
-        from trtllm_kit.spec.load import hardware_for, load_profile
-
-        loaded = load_profile(profile)
-        rules = rules_for(loaded.profile, hardware_for(loaded.profile), loaded.origins)
-        return target_for(repository, url, loaded.profile), rules
+        loaded, hardware = asked_for(profile)
+        return target_for(repository, url, loaded.profile), rules_for(loaded.profile, hardware)
     target = target_for(repository, url, None)
     if repository is None:
         return target, rules_for()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trtllm_kit.cli.asked import asked_for
 from trtllm_kit.cli.log_file import LOG_BYTES, LOG_FILES
 from trtllm_kit.cli.made import show_made
 from trtllm_kit.cli.options import (
     DryRunOption,
+    GateOption,
     LockWaitOption,
     LogFileOption,
     LogKeepOption,
@@ -19,6 +23,7 @@ from trtllm_kit.cli.options import (
     OutOption,
     ProfileOption,
     UnattendedOption,
+    gate_of,
 )
 from trtllm_kit.cli.plan import model_folder
 from trtllm_kit.cli.session import Session, table
@@ -27,7 +32,9 @@ from trtllm_kit.staging import LOCK_SECONDS
 from trtllm_kit.units import counted, format_bytes
 
 if TYPE_CHECKING:
-    from trtllm_kit.checkpoint.convert import TensorStep
+    from trtllm_kit.checkpoint.step import TensorStep
+    from trtllm_kit.plan.plan import Plan
+    from trtllm_kit.spec.quality import Quality
 
 
 def convert(
@@ -36,6 +43,25 @@ def convert(
     profile: ProfileOption,
     out: OutOption,
     *,
+    gate: GateOption = None,
+    calib_data: Annotated[
+        Path | None,
+        typer.Option("--calib-data", metavar="FILE", help="Text or JSONL of your own domain to measure scales on."),
+    ] = None,
+    calib_field: Annotated[
+        str | None,
+        typer.Option("--calib-field", metavar="NAME", help="Field of a JSONL record that holds its text."),
+    ] = None,
+    calib_samples: Annotated[
+        int | None, typer.Option("--calib-samples", metavar="COUNT", min=1, help="Pieces of text to run.")
+    ] = None,
+    calib_length: Annotated[
+        int | None, typer.Option("--calib-length", metavar="TOKENS", min=1, help="Tokens of a piece.")
+    ] = None,
+    calib_seed: Annotated[
+        int | None,
+        typer.Option("--calib-seed", metavar="NUMBER", min=0, help="Which pieces are taken; 0 takes the first."),
+    ] = None,
     dry_run: DryRunOption = False,
     lock_wait: LockWaitOption = LOCK_SECONDS,
     unattended: UnattendedOption = False,
@@ -43,48 +69,87 @@ def convert(
     log_size: LogSizeOption = LOG_BYTES,
     log_keep: LogKeepOption = LOG_FILES,
 ) -> int:
-    """Convert MODEL to the number formats of the profile: a unified Hugging Face checkpoint with scales."""
+    """Convert MODEL to the number formats of the profile: a unified Hugging Face checkpoint with scales.
+
+    The --calib options hold for this run, in place of the profile's calibration section. Exit 1 past a limit.
+    """
     session = begin(context.obj, Logging(log_file, log_size, log_keep), unattended=unattended, dry_run=dry_run)
+    given = {
+        "text": str(calib_data) if calib_data is not None else None,
+        "field": calib_field,
+        "samples": calib_samples,
+        "tokens_per_sample": calib_length,
+        "seed": calib_seed,
+    }
+    once = Once(gate, {key: value for key, value in given.items() if value is not None})
     if dry_run:
-        return run_dry(session, model, profile)
-    return run_convert(session, model, profile, out, lock_seconds=lock_wait)
+        return run_dry(session, model, profile, once)
+    return run_convert(session, model, profile, out, once, lock_seconds=lock_wait)
 
 
-def run_convert(session: Session, model: str, profile: str, out: Path, *, lock_seconds: float = LOCK_SECONDS) -> int:
+@dataclass(frozen=True)
+class Once:
+    """What the command line asks for in place of the profile, for one run."""
+
+    gate: str | None = None
+    calibration: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of the profile's ``calibration`` section."""
+
+
+def run_convert(
+    session: Session,
+    model: str,
+    profile: str,
+    out: Path,
+    once: Once | None = None,
+    *,
+    lock_seconds: float = LOCK_SECONDS,
+) -> int:
     """Convert and show what was made."""
     from trtllm_kit.artifact import append_log
     from trtllm_kit.checkpoint.convert import convert as convert_checkpoint
+    from trtllm_kit.checkpoint.gate import judge
+    from trtllm_kit.checkpoint.report import verdict_line
+    from trtllm_kit.spec.quality import asks
 
-    folder, made = _planned(session, model, profile)
-    conversion = convert_checkpoint(folder, made, out, session.progress(), lock_seconds=lock_seconds)
+    folder, made, limits = _planned(session, model, profile, once or Once())
+    conversion = convert_checkpoint(
+        folder, made, out, session.progress(), lock_seconds=lock_seconds, quality=limits if asks(limits) else None
+    )
     manifest = conversion.manifest
     if conversion.resumed:
         session.log("went on with the work of an interrupted run")
+    if conversion.report is not None and asks(limits):
+        session.log(verdict_line(judge(conversion.report, limits)))
     if not conversion.up_to_date:
         append_log(out, {"verb": "convert", "digest": manifest.digest, "run": session.outlet.run})
     show_made(session, out, manifest, up_to_date=conversion.up_to_date)
     return 0
 
 
-def run_dry(session: Session, model: str, profile: str) -> int:
+def run_dry(session: Session, model: str, profile: str, once: Once | None = None) -> int:
     """Show every tensor that would be written."""
     from trtllm_kit.checkpoint.convert import conversion_steps
 
-    folder, made = _planned(session, model, profile)
+    folder, made, _ = _planned(session, model, profile, once or Once())
     steps = conversion_steps(folder, made)
     session.result({"tensors": [_step_row(step) for step in steps]}, lambda: _steps_text(steps))
     return 0
 
 
-def _planned(session: Session, model: str, profile: str) -> tuple[Path, Any]:
+def _planned(session: Session, model: str, profile: str, once: Once) -> tuple[Path, Plan, Quality]:
+    """Return the model's folder, the plan, and what may be lost."""
     from trtllm_kit.plan.decide import make_plan, require_ok
-    from trtllm_kit.spec.load import hardware_for, load_model, load_profile
+    from trtllm_kit.spec.load import load_model, with_calibration
 
-    loaded = load_profile(profile)
+    loaded, hardware = asked_for(profile)
+    limits = gate_of(once.gate, loaded.profile.quality)
+    if once.calibration:
+        loaded = with_calibration(loaded, once.calibration)
     folder = model_folder(session, model)
-    made = make_plan(load_model(folder), loaded, hardware_for(loaded.profile))
+    made = make_plan(load_model(folder), loaded, hardware)
     require_ok(made)
-    return folder, made
+    return folder, made, limits
 
 
 def _step_row(step: TensorStep) -> dict[str, Any]:
@@ -93,14 +158,26 @@ def _step_row(step: TensorStep) -> dict[str, Any]:
         "dtype": step.dtype,
         "shape": list(step.shape),
         "file": step.file,
-        "source": step.source,
+        "format": step.format,
+        "part": step.part,
+        "source": step.origin,
     }
 
 
 def _steps_text(steps: tuple[TensorStep, ...]) -> str:
+    from trtllm_kit.checkpoint.step import WEIGHT
+
     rows = [
-        (step.name, step.dtype, "x".join(map(str, step.shape)) or "scalar", step.file, step.source) for step in steps
+        (
+            step.name,
+            step.dtype,
+            "x".join(map(str, step.shape)) or "scalar",
+            step.format if step.part == WEIGHT else f"{step.format} {step.part}",
+            step.file,
+            step.origin,
+        )
+        for step in steps
     ]
     files, size = len({step.file for step in steps}), format_bytes(sum(step.nbytes for step in steps))
     total = f"{counted(len(steps), 'tensor')}, {size}, {counted(files, 'weight file')}; nothing was written"
-    return table(("tensor", "dtype", "shape", "file", "from"), rows) + "\n" + total
+    return table(("tensor", "dtype", "shape", "format", "file", "from"), rows) + "\n" + total

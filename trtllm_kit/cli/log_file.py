@@ -12,6 +12,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from trtllm_kit.errors import storage_error
@@ -80,13 +81,13 @@ class LogFile:
             return False
 
     def _rotate(self) -> None:
-        """Move every file one number on; what is beyond the last one goes."""
+        """Move the files up to the first number that is free one on; what is beyond the last one goes."""
         if self._keep == 0:
             self.path.unlink()
             return
-        for number in range(self._keep - 1, 0, -1):
-            if self._older(number).exists():
-                self._older(number).replace(self._older(number + 1))
+        taken = next(number for number in count(1) if number == self._keep or not self._older(number).exists())
+        for number in range(taken - 1, 0, -1):
+            self._older(number).replace(self._older(number + 1))
         self.path.replace(self._older(1))
 
     def _older(self, number: int) -> Path:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trtllm_kit.errors import UsageError
 from trtllm_kit.units import parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    from trtllm_kit.spec.quality import Quality
 
 
 def complete_profile(incomplete: str) -> list[str]:
@@ -72,3 +76,22 @@ LogSizeOption = Annotated[
     ),
 ]
 LogKeepOption = Annotated[int, typer.Option("--log-keep", metavar="COUNT", min=0, help="How many older logs to keep.")]
+GateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gate",
+        metavar="LIMITS",
+        help="What may be lost, e.g. ppl=0.5%,top1=99%,kl=0.01,cosine=0.999; beyond it exit 1.",
+    ),
+]
+
+
+def gate_of(gate: str | None, asked: Quality | None = None) -> Quality:
+    """Return the limits of a profile with those of ``--gate`` in their place; raises ``UsageError``."""
+    from trtllm_kit.spec.quality import Quality, with_gate
+
+    limits = asked or Quality()
+    try:
+        return limits if gate is None else with_gate(limits, gate)
+    except ValueError as error:
+        raise UsageError(f"--gate {gate} is not understood", why=str(error), hint="--gate ppl=0.5%,top1=99%") from None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from trtllm_kit.cli.asked import asked_for
 from trtllm_kit.cli.options import ModelArgument, ProfileOption, StrictOption
 from trtllm_kit.cli.session import Session, heading, show_findings, table
 from trtllm_kit.findings import errors, warnings
@@ -27,17 +28,9 @@ def run_plan(session: Session, model: str, profile: str, *, strict: bool = False
     """Plan, show the plan with its findings and remedies, return the exit code."""
     from trtllm_kit.plan.decide import make_plan
     from trtllm_kit.plan.remedies import nearest_fits, other_machines
-    from trtllm_kit.spec.load import (
-        beside_target,
-        hardware_for,
-        hardware_names,
-        load_hardware,
-        load_model,
-        load_profile,
-    )
+    from trtllm_kit.spec.load import beside_target, hardware_names, load_hardware, load_model
 
-    loaded = load_profile(profile)
-    hardware = hardware_for(loaded.profile)
+    loaded, hardware = asked_for(profile)
     folder = model_folder(session, model)
     loaded, spec = beside_target(loaded, folder), load_model(folder)
     made = make_plan(spec, loaded, hardware)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from trtllm_kit.cli.asked import asked_for
 from trtllm_kit.cli.explain_key import explain_key
 from trtllm_kit.cli.options import complete_profile
 from trtllm_kit.cli.session import Session, table
@@ -87,13 +88,9 @@ def validate(
     file: Annotated[str, typer.Argument(metavar="FILE|NAME", autocompletion=complete_profile)],
 ) -> int:
     """Check a profile; all problems at once, with line numbers. Exit 1 when it has any."""
-    from trtllm_kit.health.load import rules_for
-    from trtllm_kit.spec.load import hardware_for, load_profile
-
     session: Session = context.obj
     try:
-        loaded = load_profile(file)
-        rules_for(loaded.profile, hardware_for(loaded.profile), loaded.origins)
+        loaded, _ = asked_for(file)
     except ProfileNotFound:
         raise
     except UsageError as error:

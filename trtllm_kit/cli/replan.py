@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trtllm_kit.cli.asked import asked_for
+
 if TYPE_CHECKING:
     from trtllm_kit.plan.plan import Plan
 
@@ -13,9 +15,8 @@ def replan(folder: Path, profile: str) -> Plan:
     """Return the plan of ``profile`` for the model recorded in ``folder``; raises ``PlanRefused`` on ERROR findings."""
     from trtllm_kit.checkpoint.plan_file import stored_model
     from trtllm_kit.plan.decide import make_plan, require_ok
-    from trtllm_kit.spec.load import hardware_for, load_profile
 
-    loaded = load_profile(profile)
-    made = make_plan(stored_model(folder), loaded, hardware_for(loaded.profile))
+    loaded, hardware = asked_for(profile)
+    made = make_plan(stored_model(folder), loaded, hardware)
     require_ok(made)
     return made

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from trtllm_kit.plan.plan import CalibrationPlan, Plan, digest_of
 from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.upstream.quant_algos import Layout
 
 
 class _Frozen(BaseModel):
@@ -24,6 +25,21 @@ class FormatRecord(_Frozen):
     kv_cache: str
     exclude: tuple[str, ...]
     """Module name patterns that stay in 16 bit; none where every weight does."""
+    groups: dict[str, str] | None = None
+    """Format of each part of a layer; None unless the weights are mixed."""
+    group_size: int | None = None
+    """Input elements that share a scale; None unless a format groups them."""
+    algo: str | None = None
+    """What the checkpoint calls the format of its weights; None for 16 bit."""
+
+
+class RankRecord(_Frozen):
+    """How the weights are cut into files of ranks, and for which release, whose field names they take."""
+
+    release: str
+    tensor: int
+    pipeline: int
+    expert: int
 
 
 class CalibrationRecord(_Frozen):
@@ -31,8 +47,15 @@ class CalibrationRecord(_Frozen):
 
     samples: int
     tokens_per_sample: int
+    seed: int = 0
     text: str
     """``sha256`` and 64 hex digits, ``the bundled one``, or ``unreadable``."""
+    jsonl: bool = False
+    """Whether each line of the text is a JSON record."""
+    field: str | None = None
+    """Field of a record that holds its text; None for the usual ones."""
+    for_one_run: tuple[str, ...] = ()
+    """What the command line of ``convert`` set; a profile that says otherwise is no drift."""
 
 
 class ConversionRecord(_Frozen):
@@ -40,6 +63,9 @@ class ConversionRecord(_Frozen):
 
     schema_version: Literal[1] = 1
     model: ModelSpec
+    layout: Layout = "unified_hf"
+    ranks: RankRecord | None = None
+    """None in the unified layout, which is one for all ranks and releases."""
     quantization: FormatRecord
     calibration: CalibrationRecord | None
     """None where no static scale is written, so that nothing is measured."""
@@ -52,23 +78,46 @@ class ConversionRecord(_Frozen):
 
 def conversion_of(plan: Plan) -> ConversionRecord:
     """Return the part of a plan that ``trtkit convert`` carries out."""
-    formats = plan.quantization
-    quantised = formats.weights.value != "bf16"
+    formats = plan.quantization.formats
     return ConversionRecord(
         model=plan.model,
+        layout=plan.layout.value,
+        ranks=_ranks(plan) if plan.layout.value == "tensorrt_llm" else None,
         quantization=FormatRecord(
-            weights=formats.weights.value,
-            kv_cache=formats.kv_cache.value,
-            exclude=formats.exclude.value if quantised else (),
+            weights=formats.weights,
+            kv_cache=formats.kv_cache,
+            exclude=formats.exclude if formats.quantises else (),
+            groups=dict(formats.groups) or None,
+            group_size=formats.group_size,
+            algo=plan.quantization.algo.value if plan.quantization.algo else None,
         ),
-        calibration=_calibration(plan.calibration) if quantised else None,
+        calibration=_calibration(plan.calibration) if formats.calibrates else None,
+    )
+
+
+def _ranks(plan: Plan) -> RankRecord:
+    split = plan.parallelism
+    return RankRecord(
+        release=plan.release.value,
+        tensor=split.tensor.value,
+        pipeline=split.pipeline.value,
+        expert=split.expert.value,
     )
 
 
 def differences(before: ConversionRecord, now: ConversionRecord) -> tuple[str, ...]:
     """Name what differs between two conversions, with both values where they are short; empty for equal ones."""
     was, wanted = before.model_dump(mode="json"), now.model_dump(mode="json")
+    if before.calibration is not None and now.calibration is not None:
+        for name in _set_once(before.calibration):
+            wanted["calibration"][name] = was["calibration"][name]
     return tuple(_difference(name, was[name], wanted[name]) for name in sorted(wanted) if was[name] != wanted[name])
+
+
+def _set_once(calibration: CalibrationRecord) -> tuple[str, ...]:
+    """Name the fields of a record that a profile need not agree with."""
+    named = calibration.for_one_run
+    return (*named, *(("jsonl", "field") if "text" in named else ()), "for_one_run") if named else ()
 
 
 def _difference(name: str, was: Any, wanted: Any) -> str:
@@ -80,7 +129,13 @@ def _difference(name: str, was: Any, wanted: Any) -> str:
 
 def _calibration(asked: CalibrationPlan) -> CalibrationRecord:
     return CalibrationRecord(
-        samples=asked.samples, tokens_per_sample=asked.tokens_per_sample, text=_text_identity(asked)
+        samples=asked.samples,
+        tokens_per_sample=asked.tokens_per_sample,
+        seed=asked.seed,
+        text=_text_identity(asked),
+        jsonl=asked.jsonl,
+        field=asked.field if asked.jsonl else None,
+        for_one_run=asked.for_one_run,
     )
 
 

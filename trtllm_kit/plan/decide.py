@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trtllm_kit.errors import PlanRefused
 from trtllm_kit.findings import Finding, errors
 from trtllm_kit.plan.checks.capacity import MEMORY_RULE
+from trtllm_kit.plan.formats import FORMATS, Formats
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.plan import Plan
+from trtllm_kit.plan.quantization import MADE_HERE
 from trtllm_kit.plan.remedies import nearest_to, summary
 from trtllm_kit.plan.settle import settle
-from trtllm_kit.plan.weights import Formats, held_by_stage
+from trtllm_kit.plan.weights import held_by_stage
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.spec.profile import WeightFormat
+from trtllm_kit.spec.profile_formats import WeightFormat
 from trtllm_kit.units import format_bytes
 from trtllm_kit.upstream.precision import formats_for
 
@@ -54,7 +58,7 @@ def _with_suggestion(finding: Finding, text: str) -> Finding:
 def _no_remedy(plan: Plan, hardware: Hardware) -> str:
     """Say what it would take: the weights as the memory table counts them, in the smallest format the GPU takes."""
     had = format_bytes(hardware.gpus * hardware.gpu.memory_bytes.value)
-    formats = Formats(_least_weights(plan), plan.quantization.kv_cache.value, plan.quantization.exclude.value)
+    formats = _least_formats(plan)
     least = held_by_stage(plan.model, Split(), formats, range(len(plan.model.layers))).bytes
     return (
         f"hardware with more memory than the {had} of {hardware.name}: no one or two changes fit there, "
@@ -62,8 +66,15 @@ def _no_remedy(plan: Plan, hardware: Hardware) -> str:
     )
 
 
-def _least_weights(plan: Plan) -> WeightFormat:
-    """Return the smallest format that the GPU takes and trtkit makes, or the asked one where that is smaller."""
-    if plan.quantization.weights.value == "nvfp4":
-        return "nvfp4"
-    return "fp8" if "fp8" in formats_for("weights", plan.compute_capability, plan.release.value) else "bf16"
+def _least_formats(plan: Plan) -> Formats:
+    """Return the smallest formats that the GPU takes and trtkit makes, or the asked ones where those are smaller."""
+    asked = plan.quantization.formats
+    if asked.used and all(FORMATS[chosen].bits <= 4 for chosen in asked.used):
+        return asked
+    taken = formats_for("weights", plan.compute_capability, plan.release.value, plan.layout.value)
+    smallest = next(chosen for chosen in _SMALLEST if chosen in taken and chosen in MADE_HERE or chosen == "bf16")
+    return replace(asked, weights=smallest, groups={})
+
+
+_SMALLEST: tuple[WeightFormat, ...] = ("nvfp4", "fp8", "bf16")
+"""Formats whose accuracy is known to hold, the smallest first."""

@@ -14,6 +14,7 @@ from trtllm_kit.plan.checks import RULES
 from trtllm_kit.plan.llm_keys import LLM_API_KEYS, SETTINGS
 from trtllm_kit.plan.plan import profile_key
 from trtllm_kit.plan.speculation_keys import FIELDS
+from trtllm_kit.spec.inherit import BASE
 from trtllm_kit.spec.load import LoadedProfile, profile_schema
 from trtllm_kit.spec.schema_words import SchemaWords
 from trtllm_kit.upstream.environment import ranges_of, variable, variables
@@ -78,7 +79,7 @@ def explain(key: str, profiles: Iterable[LoadedProfile]) -> Explanation:
         description=description or f"A section; its keys: {', '.join(words.keys(tuple(key.split('.'))))}.",
         values=words.allowed(tuple(key.split("."))),
         default=node.get("default"),
-        required="default" not in node,
+        required="default" not in node and key != BASE,
         cost=cost_of(description),
         becomes=tuple(_becomes(key)),
         set_by=_set_by(key, loaded),
@@ -204,10 +205,11 @@ def _target(schema: Mapping[str, Any], node: Mapping[str, Any]) -> Mapping[str, 
 
 def _unknown(key: str) -> UsageError:
     known = keys()
-    homes = [one for one in known if one.rpartition(".")[2] == key]
-    near = homes or difflib.get_close_matches(key, known, n=3)
+    spelled = {one.lower(): one for one in known}
+    homes = [one for lower, one in spelled.items() if key.lower() in (lower, lower.rpartition(".")[2])]
+    near = homes or [spelled[one] for one in difflib.get_close_matches(key.lower(), spelled, n=3)]
     return UsageError(
         f"no profile key {key}",
         why="a profile has no such key" + (f"; near it are {', '.join(near)}" if near else ""),
-        hint=f"trtkit profiles explain {near[0]}" if near else "docs/reference/profile-keys.md lists every key",
+        hint=f"trtkit profiles explain {near[0]}" if near else "trtkit profiles schema, which lists every key",
     )

@@ -13,15 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil, floor
 
+from trtllm_kit.plan import formats as number_formats
+from trtllm_kit.plan.formats import FORMATS, Formats
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank, stages
 from trtllm_kit.plan.plan import MemoryPlan, MemoryTerm
-from trtllm_kit.plan.quantization import BLOCK_SCALE_BYTES, FORMAT_BYTES
 from trtllm_kit.plan.speculation import Drafting, DraftMemory, draft_memory, logit_rows
-from trtllm_kit.plan.weights import Formats, Held, held_by_stage
+from trtllm_kit.plan.weights import Held, held_by_stage
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.model import Attention, Experts, Layer, ModelSpec
 from trtllm_kit.spec.profile import KvCache, Limits, Load, Runtime
 from trtllm_kit.spec.tensors import parameters
+from trtllm_kit.units import counted
 from trtllm_kit.upstream import memory as upstream
 
 
@@ -57,33 +59,46 @@ def _bytes_per_token(attentions: Counter[Attention], tensor: int, element_bytes:
 
 
 def kv_bytes_per_sequence(layers: tuple[Layer, ...], sizing: Sizing, tokens: int) -> int:
-    """Return the bytes a sequence of that many tokens takes on a tensor rank, in whole blocks.
+    """Return the bytes a sequence of that many tokens takes on a tensor rank, in whole blocks: one beam.
 
-    A layer with a sliding window holds no more than its window; beams share nothing here.
+    A layer with a sliding window holds no more than its window.
     """
-    return _sequence_bytes(Counter(layer.attention for layer in layers), sizing, tokens)
+    return _request_bytes(Counter(layer.attention for layer in layers), sizing, prompt=tokens, answer=0)
 
 
-def _sequence_bytes(attentions: Counter[Attention], sizing: Sizing, tokens: int) -> int:
+def _request_bytes(attentions: Counter[Attention], sizing: Sizing, *, prompt: int, answer: int) -> int:
+    """Return the bytes of a request at its end: its beams share the whole blocks of the prompt."""
     element_bytes, block = kv_element_bytes(sizing), sizing.kv_cache.tokens_per_block
+    blocks = {attention: _request_blocks(attention, sizing, prompt, answer) for attention in attentions}
     return sum(
-        count
-        * ceil(kept_tokens(attention, tokens) / block)
-        * block
-        * _layer_kv_bytes(attention, sizing.split.tensor, element_bytes)
+        count * blocks[attention] * block * _layer_kv_bytes(attention, sizing.split.tensor, element_bytes)
         for attention, count in attentions.items()
     )
+
+
+def _request_blocks(attention: Attention, sizing: Sizing, prompt: int, answer: int) -> int:
+    """Return the blocks of one layer: those of one beam, and for each further beam those behind the shared ones."""
+    block, tokens = sizing.kv_cache.tokens_per_block, prompt + answer
+    first = ceil(kept_tokens(attention, tokens) / block)
+    own = min(first, ceil(tokens / block) - prompt // block)
+    return first + (sizing.limits.max_beam_width - 1) * own
+
+
+def _bytes_of_length(attentions: Counter[Attention], sizing: Sizing, tokens: int, drafted: int) -> int:
+    """Return the bytes of a request of that many tokens a beam, whose answer is as long as the load's."""
+    answer = min(sizing.load.output_tokens, tokens)
+    return _request_bytes(attentions, sizing, prompt=tokens - answer, answer=answer + drafted)
 
 
 def _longest_sequence(attentions: Counter[Attention], sizing: Sizing, budget: int, drafted: int) -> int:
     """Return the tokens of the longest sequence within the budget, in whole blocks, up to ``max_seq_len``."""
     most, block = sizing.limits.max_seq_len, sizing.kv_cache.tokens_per_block
-    if _sequence_bytes(attentions, sizing, most + drafted) <= budget:
+    if _bytes_of_length(attentions, sizing, most, drafted) <= budget:
         return most
     low, high = 0, most // block
     while low < high:
         middle = (low + high + 1) // 2
-        fits = _sequence_bytes(attentions, sizing, middle * block + drafted) <= budget
+        fits = _bytes_of_length(attentions, sizing, middle * block, drafted) <= budget
         low, high = (middle, high) if fits else (low, middle - 1)
     return low * block
 
@@ -110,8 +125,7 @@ def _narrowed(attention: Attention, window: int) -> Attention:
 
 def kv_element_bytes(sizing: Sizing) -> float:
     """Return the bytes of one key or value element and its block scale; the reference runtime keeps float32."""
-    kept = sizing.formats.kv_cache
-    return 4 if sizing.runtime == "reference" else FORMAT_BYTES[kept] + BLOCK_SCALE_BYTES[kept]
+    return 4 if sizing.runtime == "reference" else number_formats.kv_element_bytes(sizing.formats.kv_cache)
 
 
 def sequence_tokens(load: Load, beams: int) -> int:
@@ -128,8 +142,8 @@ def _stage_plan(sizing: Sizing, stage: range) -> MemoryPlan:
     budget = _kv_budget(left, sizing.kv_cache.free_gpu_memory_fraction)
     attentions = attentions_kept(sizing, stage) + (draft.attentions if draft else Counter())
     drafted = draft.tokens if draft else 0
-    tokens = sequence_tokens(sizing.load, sizing.limits.max_beam_width) + drafted
-    per_sequence = _sequence_bytes(attentions, sizing, tokens)
+    load = sizing.load
+    per_sequence = _request_bytes(attentions, sizing, prompt=load.input_tokens, answer=load.output_tokens + drafted)
     return MemoryPlan(
         capacity_bytes=capacity,
         terms=terms,
@@ -138,7 +152,7 @@ def _stage_plan(sizing: Sizing, stage: range) -> MemoryPlan:
         kv_bytes_per_sequence=per_sequence,
         sequences=max(0, budget // per_sequence),
         min_sequences=sizing.load.min_concurrency,
-        kv_bytes_longest=_sequence_bytes(attentions, sizing, sizing.limits.max_seq_len + drafted),
+        kv_bytes_longest=_bytes_of_length(attentions, sizing, sizing.limits.max_seq_len, drafted),
         longest_sequence=_longest_sequence(attentions, sizing, budget, drafted),
         parameters_even_split=round(parameters(sizing.model) / sizing.split.world_size),
         parameters_held=held.parameters,
@@ -166,9 +180,6 @@ def _layer_kv_bytes(attention: Attention, tensor: int, element_bytes: float) -> 
     """Return the bytes of one token; a latent entry is whole on every tensor rank, and no value stands beside it."""
     if attention.latent is not None:
         return ceil((attention.latent.kv_rank + attention.latent.rope_dim) * element_bytes)
-    """Return the bytes of one token; a latent entry is whole on every tensor rank, and no value stands beside it."""
-    if attention.latent is not None:
-        return ceil((attention.latent.kv_rank + attention.latent.rope_dim) * element_bytes)
     return ceil(2 * kv_heads_per_rank(attention, tensor) * attention.head_dim * element_bytes)
 
 
@@ -181,11 +192,15 @@ def _terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:
 
 
 def _gpu_weights(held: Held) -> Iterator[MemoryTerm]:
-    yield MemoryTerm(name="weights in fp8", bytes=held.fp8_bytes, how=f"{held.fp8_elements:,} elements x 1 B")
-    yield MemoryTerm(name="weights in nvfp4", bytes=held.fp4_bytes, how=f"{held.fp4_elements:,} elements x 0.5 B")
-    yield MemoryTerm(name="weights in 16 bit", bytes=held.wide_bytes, how=f"{held.wide_elements:,} elements x 2 B")
-    blocks = f" + {held.block_scales:,} of blocks x 1 B" if held.block_scales else ""
-    yield MemoryTerm(name="scales", bytes=held.scale_bytes, how=f"{held.scales:,} scales x 4 B{blocks}")
+    """Yield a term for each number format that weights take, 16 bit last, and one for all scales."""
+    for name in (*(name for name in FORMATS if name != "bf16"), "bf16"):
+        if count := held.elements.get(name, 0):
+            title = "16 bit" if name == "bf16" else name
+            how = f"{count:,} elements x {FORMATS[name].bits / 8:g} B"
+            yield MemoryTerm(name=f"weights in {title}", bytes=held.bytes_in(name), how=how)
+    sizes = sorted(held.scales, reverse=True)
+    how = " + ".join(f"{held.scales[size]:,} scales x {size} B" for size in sizes if held.scales[size])
+    yield MemoryTerm(name="scales", bytes=held.scale_bytes, how=how)
 
 
 def _gpu_terms(sizing: Sizing) -> Iterator[MemoryTerm]:
@@ -202,7 +217,7 @@ def _gpu_terms(sizing: Sizing) -> Iterator[MemoryTerm]:
     yield MemoryTerm(
         name="communication buffers",
         bytes=upstream.buffer_bytes("communication", ranks),
-        how=f"NCCL buffers of {ranks} ranks",
+        how=f"NCCL buffers of {counted(ranks, 'rank')}",
     )
     yield _logits_term(sizing)
     yield MemoryTerm(

@@ -9,6 +9,7 @@ from math import ceil
 
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.model import Attention, Experts, Layer, ModelSpec
+from trtllm_kit.units import counted
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def obstacles(model: ModelSpec, split: Split, hardware: Hardware) -> tuple[Obsta
     """Return everything in the way of a split on that hardware; an empty tuple means it is free to run."""
     found = [*_gpu_obstacles(split, hardware), *_expert_obstacles(model, split)]
     if split.pipeline > len(model.layers):
-        compared = f"{split.pipeline} stages, {len(model.layers)} layers"
+        compared = f"{split.pipeline} stages, {counted(len(model.layers), 'layer')}"
         found.append(Obstacle("PF20", "A pipeline stage would hold no layer.", compared))
     for layer in dict.fromkeys(model.layers):
         found += _layer_obstacles(layer, split)
@@ -92,17 +93,17 @@ def _gpu_obstacles(split: Split, hardware: Hardware) -> Iterator[Obstacle]:
     reach = fast_reach(hardware)
     if split.gpus > hardware.gpus:
         copies = f" x {split.replicas} replicas" if split.replicas > 1 else ""
-        compared = f"{split.tensor} tensor x {split.pipeline} pipeline{copies} = {split.gpus} ranks"
+        compared = f"{split.tensor} tensor x {split.pipeline} pipeline{copies} = {counted(split.gpus, 'rank')}"
         message = f"{hardware.name} has fewer GPUs than the split has ranks."
-        yield Obstacle("PF20", message, f"{compared}, {hardware.gpus} GPUs")
+        yield Obstacle("PF20", message, f"{compared}, {counted(hardware.gpus, 'GPU')}")
     elif split.tensor > reach:  # so there are several nodes
         message = "Tensor ranks would exchange every layer's result over the network between nodes."
-        compared = f"{split.tensor} tensor ranks, {reach} GPUs in one node or NVLink domain"
+        compared = f"{split.tensor} tensor ranks, {counted(reach, 'GPU')} in one node or NVLink domain"
         yield Obstacle("PF20", message, compared, hard=False)
     elif split.pipeline * split.replicas > (room := reach // split.tensor * (hardware.gpus // reach)):
         message = "Some tensor ranks would exchange every layer's result over the network between nodes."
-        groups = f"{split.pipeline * split.replicas} groups of {split.tensor} tensor ranks"
-        compared = f"{groups}, room for {room} within nodes or NVLink domains of {reach} GPUs"
+        groups = f"{counted(split.pipeline * split.replicas, 'group')} of {counted(split.tensor, 'tensor rank')}"
+        compared = f"{groups}, room for {room} within nodes or NVLink domains of {counted(reach, 'GPU')}"
         yield Obstacle("PF20", message, compared, hard=False)
 
 
@@ -111,7 +112,7 @@ def _expert_obstacles(model: ModelSpec, split: Split) -> Iterator[Obstacle]:
     if split.expert > 1 and not counts:
         yield Obstacle("PF28", "The model has no experts to share out.", f"expert {split.expert}, 0 experts")
     elif split.tensor % split.expert:
-        compared = f"{split.tensor} tensor ranks / {split.expert} expert ranks is not whole"
+        compared = f"{counted(split.tensor, 'tensor rank')} / {split.expert} expert ranks is not whole"
         yield Obstacle("PF28", "The expert ranks do not divide the tensor ranks.", compared)
     for count in sorted(count for count in counts if count % split.expert):
         compared = f"{count} experts / {split.expert} expert ranks is not whole"
@@ -124,7 +125,7 @@ def _layer_obstacles(layer: Layer, split: Split) -> Iterator[Obstacle]:
         compared = f"{heads} heads / {ranks} tensor ranks is not whole"
         yield Obstacle("PF1", f"{heads} attention heads cannot be split over {ranks} tensor ranks.", compared)
     if max(kept, ranks) % min(kept, ranks):
-        compared = f"{kept} KV heads, {ranks} tensor ranks: neither divides the other"
+        compared = f"{counted(kept, 'KV head')}, {ranks} tensor ranks: neither divides the other"
         yield Obstacle("PF2", f"{kept} KV heads can be neither split nor copied over {ranks} tensor ranks.", compared)
     for width, parts in _widths(layer, split):
         if width % parts:

@@ -10,9 +10,12 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from trtllm_kit.findings import Finding
+from trtllm_kit.plan.formats import Formats
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.spec.profile import Calibration, KvFormat, Runtime, Serve, WeightFormat
+from trtllm_kit.spec.profile import Runtime, Serve
+from trtllm_kit.spec.profile_formats import Calibration, KvFormat, PartFormat, WeightFormat
 from trtllm_kit.spec.profile_sections import SpeculationKind
+from trtllm_kit.upstream.quant_algos import Layout
 
 Source = Literal["profile", "default", "model", "hardware", "upstream", "rule"]
 """Who decided: the operator's document, its defaults, a fact, an upstream limit, or a rule of ours."""
@@ -40,6 +43,23 @@ class QuantizationPlan(_Frozen):
     kv_cache: Decided[KvFormat]
     exclude: Decided[tuple[str, ...]]
     """Module name patterns that stay in 16 bit."""
+    groups: Decided[dict[str, PartFormat]] | None = None
+    """Format of ``attention``, ``feed_forward`` and ``experts``; None unless the weights are mixed."""
+    group_size: Decided[int] | None = None
+    """Input elements that share a scale; None unless a format groups them."""
+    algo: Decided[str] | None = None
+    """What the release calls the format of the weights in the plan's layout; None where every weight is 16 bit."""
+
+    @property
+    def formats(self) -> Formats:
+        """The values alone, as everything that counts or writes takes them."""
+        return Formats(
+            weights=self.weights.value,
+            kv_cache=self.kv_cache.value,
+            exclude=self.exclude.value,
+            groups=self.groups.value if self.groups else {},
+            group_size=self.group_size.value if self.group_size else None,
+        )
 
 
 class ParallelismPlan(_Frozen):
@@ -139,7 +159,7 @@ class MemoryPlan(_Frozen):
     min_sequences: int
     """Sequences the profile asks for."""
     kv_bytes_longest: int
-    """KV cache of one sequence of ``max_seq_len``, in whole blocks."""
+    """KV cache of one request of ``max_seq_len``, in whole blocks; its beams part for an answer as the load says."""
     longest_sequence: int
     """Tokens of the longest sequence that fits alone, in whole blocks; no more than ``max_seq_len``."""
     parameters_even_split: int
@@ -182,6 +202,10 @@ class CalibrationPlan(Calibration):
 
     text_sha256: str | None = None
     """SHA-256 of the operator's text; None for the bundled one, and when there was no such file to read."""
+    jsonl: bool = False
+    """Whether each line of the text is a JSON record, by the name of its file."""
+    for_one_run: tuple[str, ...] = ()
+    """Which of these the command line set, in place of the profile."""
 
 
 class Plan(_Frozen):
@@ -195,6 +219,8 @@ class Plan(_Frozen):
     compute_capability: int
     release: Decided[str]
     toolchain: Decided[str]
+    layout: Decided[Layout]
+    """How the checkpoint lies on disk: as ModelOpt exports to Hugging Face, or as rank files for engines."""
     quantization: QuantizationPlan
     calibration: CalibrationPlan
     parallelism: ParallelismPlan

@@ -1,4 +1,4 @@
-"""Which tensors take which number format, and what a format costs."""
+"""Which tensors take which number format, and which formats the kit makes."""
 
 from __future__ import annotations
 
@@ -6,47 +6,77 @@ import re
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from itertools import islice
+from typing import Literal
 
+from trtllm_kit.plan.formats import Formats
 from trtllm_kit.spec.model import Experts, ModelSpec
+from trtllm_kit.spec.profile_formats import KvFormat, PartFormat, WeightFormat
 from trtllm_kit.spec.tensors import Role, TensorFact, layer_kinds, layer_tensors, outer_tensors
 from trtllm_kit.spec.vision import vision_of
+from trtllm_kit.upstream.quant_methods import quant_method
 
-FORMAT_BYTES: dict[str, float] = {"bf16": 2, "fp8": 1, "nvfp4": 0.5}
-"""Bytes of one element; bf16 stands for every 16-bit format."""
-SCALE_BYTES = 4
-"""A scale of a whole tensor is one float32."""
-NVFP4_BLOCK = 16
-"""Consecutive input elements that share one e4m3 scale, beside the scale of their tensor."""
-BLOCK_SCALE_BYTES: dict[str, float] = {"bf16": 0, "fp8": 0, "nvfp4": 1 / NVFP4_BLOCK}
-"""Bytes of block scales that one element carries on top."""
-MADE_HERE = ("bf16", "fp8")
-"""Formats that ``trtkit convert`` writes."""
+Part = Literal["attention", "feed_forward", "experts"]
+MADE_HERE: tuple[WeightFormat, ...] = (
+    "bf16", "fp8", "fp8_rowwise", "fp8_block", "int8_wo", "int4_wo", "mxfp8", "nvfp4",
+)  # fmt: skip
+"""Formats of weights that ``trtkit convert`` writes itself; ``mixed`` is made where each of its formats is."""
+KV_MADE_HERE: tuple[KvFormat, ...] = ("bf16", "fp8", "nvfp4")
+"""Formats of the KV cache whose scales it measures."""
 _TELLS_NUMBERS_APART = re.compile(r"[0-9?\[]")
 HEAD = "lm_head"
 """The head's plain name, which the default pattern uses and which a tied or nested model does not store."""
 
 
-def quantised_tensors(model: ModelSpec, number: int, exclude: tuple[str, ...]) -> frozenset[str]:
-    """Return the weights of decoder layer ``number`` that leave 16 bit when the model is quantised.
+def tensor_formats(model: ModelSpec, number: int, formats: Formats) -> dict[str, PartFormat]:
+    """Return the weights of decoder layer ``number`` that leave 16 bit, each with its format.
 
     Only linear layers do: embedding, output head, norms, routers and biases never. When an exclude pattern names
     one tensor's module, what the runtime fuses with it stays in 16 bit too. Names are those of ``layer_tensors``.
     """
-    wide = _kept_wide(model, number)
-    groups = (group for group in fused_groups(model, number) if wide.isdisjoint(fact.role for fact in group))
-    chosen = (group for group in groups if not any(is_excluded(fact, exclude) for fact in group))
-    return frozenset(fact.name for group in chosen for fact in group)
+    if not formats.quantises:
+        return {}
+    chosen: dict[str, PartFormat] = {}
+    for group in fused_groups(model, number):
+        wanted = _wanted(model, number, group[0], formats)
+        if wanted != "bf16" and not any(is_excluded(fact, formats.exclude) for fact in group):
+            chosen |= {fact.name: wanted for fact in group}
+    return chosen
+
+
+def not_made_here(formats: Formats) -> dict[str, tuple[str, ...]]:
+    """Return the formats that ``trtkit convert`` does not write, by ``weights`` and ``kv_cache``; empty when it can."""
+    lacking: dict[str, tuple[str, ...]] = {
+        "weights": tuple(chosen for chosen in formats.used if chosen not in MADE_HERE),
+        "kv_cache": () if formats.kv_cache in KV_MADE_HERE else (formats.kv_cache,),
+    }
+    return {part: chosen for part, chosen in lacking.items() if chosen}
+
+
+def _wanted(model: ModelSpec, number: int, fact: TensorFact, formats: Formats) -> PartFormat:
+    """Return the format that is asked for a weight, before any pattern."""
+    chosen = formats.groups[part_of(model, number, fact)] if formats.weights == "mixed" else formats.weights
+    return "bf16" if chosen not in _OF_LATENT_INPUTS and fact.role in _kept_wide(model, number) else chosen
+
+
+def part_of(model: ModelSpec, number: int, fact: TensorFact) -> Part:
+    """Return the part of a layer that a linear weight belongs to, as ``quantization.groups`` names it."""
+    if fact.role in _ATTENTION:
+        return "attention"
+    routed = isinstance(model.layers[number].feed_forward, Experts)
+    of_experts = fact.role in _FUSED_EXPERTS or (routed and fact.role in _FEED_FORWARD)
+    return "experts" if of_experts else "feed_forward"
 
 
 def _kept_wide(model: ModelSpec, number: int) -> frozenset[Role]:
-    """Return the roles of linear layers that never leave 16 bit in a layer.
+    """Return the roles of linear layers that leave 16 bit in DeepSeek's own format alone.
 
     Those in front of latent attention: TensorRT-LLM cuts ``kv_b_proj`` apart as it loads and reads no scale of a whole
-    tensor beside it, and NVIDIA's own quantised DeepSeek checkpoints keep all four.
+    tensor beside it, and NVIDIA's own quantised DeepSeek checkpoints keep all four. Blocks it does read there.
     """
     return _LATENT_INPUTS if model.layers[number].attention.latent is not None else frozenset()
 
 
+_OF_LATENT_INPUTS = ("fp8_block",)
 _LATENT_INPUTS = frozenset({Role.QUERY, Role.QUERY_DOWN, Role.QUERY_UP, Role.LATENT_DOWN, Role.LATENT_UP})
 
 
@@ -78,6 +108,9 @@ _EXPERT_GROUPS = (
     (Role.SHARED_DOWN,),
     (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN),
 )
+_ATTENTION = frozenset(role for group in _ATTENTION_GROUPS for role in group)
+_FEED_FORWARD = (Role.GATE, Role.UP, Role.DOWN)
+_FUSED_EXPERTS = (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN)
 
 
 def is_excluded(fact: TensorFact, patterns: Iterable[str]) -> bool:
@@ -113,10 +146,15 @@ def one_of_each_kind(model: ModelSpec) -> tuple[int, ...]:
 
 def plain_weights_advice(model: ModelSpec) -> str:
     """Return how to come by the 16-bit weights of a model whose checkpoint is quantised already."""
-    return _ADVICE.get((model.family, model.quantized_as or ""), "give the folder of the model's BF16 original")
+    method = model.quantized_as or ""
+    known = quant_method(method)
+    general = "give the folder of the model's BF16 original" + (f", or {known.instead}" if known else "")
+    return _ADVICE.get((model.family, method), general)
 
 
 _ADVICE: dict[tuple[str, str], str] = {
+    ("deepseek_v3", "modelopt"): "take the FP8 original, turn its blocks into BF16 with fp8_cast_bf16.py of DeepSeek's "
+    "repository and give that folder, or serve the given folder as it is, without trtkit convert",
     ("deepseek_v3", "fp8"): "turn the FP8 blocks into BF16 with fp8_cast_bf16.py of DeepSeek's repository and give "
     "that folder, or serve the FP8 folder as it is, without trtkit convert",
     ("gpt_oss", "mxfp4"): "let transformers write BF16, from_pretrained with Mxfp4Config(dequantize=True) and "

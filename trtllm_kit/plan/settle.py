@@ -16,7 +16,6 @@ from trtllm_kit.plan.plan import (
     MemoryPlan,
     ParallelismPlan,
     Plan,
-    QuantizationPlan,
     Source,
 )
 from trtllm_kit.plan.settle_engine import (
@@ -26,12 +25,15 @@ from trtllm_kit.plan.settle_engine import (
     runtime_plan,
     speculation_plan,
 )
-from trtllm_kit.plan.weights import Formats
+from trtllm_kit.plan.settle_formats import asked_formats, quantization_plan
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import DeployProfile
+from trtllm_kit.spec.quality import is_jsonl
+from trtllm_kit.units import counted
 from trtllm_kit.upstream import Release, release
+from trtllm_kit.upstream.quant_algos import Layout
 from trtllm_kit.upstream.releases import names_series
 
 
@@ -54,6 +56,8 @@ def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
     known = release(profile.trtllm_version)
     choice = choose_split(model, loaded, hardware)
     sizing = sizing_of(model, loaded, hardware, choice.split)
+    toolchain = _toolchain(loaded, known)
+    layout = _layout(toolchain.value)
     plan = Plan(
         profile=profile.name,
         model=model,
@@ -61,9 +65,10 @@ def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
         gpu=hardware.gpu.name,
         compute_capability=hardware.gpu.compute_capability,
         release=_release(profile, known),
-        toolchain=_toolchain(loaded, known),
-        quantization=_quantization(loaded),
-        calibration=CalibrationPlan(**profile.calibration.model_dump(), text_sha256=loaded.calibration_sha256),
+        toolchain=toolchain,
+        layout=layout,
+        quantization=quantization_plan(loaded, layout.value, known.version),
+        calibration=_calibration(loaded),
         parallelism=_parallelism(model, loaded, choice),
         limits=_limits(loaded),
         runtime=runtime_plan(loaded, sizing),
@@ -81,12 +86,12 @@ def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
 
 def sizing_of(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware, split: Split) -> Sizing:
     """Gather what the memory of a profile depends on, under one split."""
-    profile, asked = loaded.profile, loaded.profile.quantization
+    profile = loaded.profile
     return Sizing(
         model=model,
         hardware=hardware,
         split=split,
-        formats=Formats(weights=asked.weights, kv_cache=asked.kv_cache, exclude=asked.exclude),
+        formats=asked_formats(loaded.profile.quantization),
         runtime=profile.runtime,
         limits=profile.limits,
         kv_cache=profile.kv_cache,
@@ -157,19 +162,28 @@ def _toolchain(loaded: LoadedProfile, known: Release) -> Decided[str]:
     return Decided(value="trtllm-build", source="upstream", reason=reason)
 
 
-def _quantization(loaded: LoadedProfile) -> QuantizationPlan:
-    asked = loaded.profile.quantization
-    return QuantizationPlan(
-        weights=as_asked(loaded, "quantization.weights", asked.weights),
-        kv_cache=as_asked(loaded, "quantization.kv_cache", asked.kv_cache),
-        exclude=as_asked(loaded, "quantization.exclude", asked.exclude),
+def _layout(toolchain: str) -> Decided[Layout]:
+    """Decide how the checkpoint lies on disk; the stand-in builder reads no weights, and its runtimes read this one."""
+    if toolchain == "trtllm-build":
+        return Decided(value="tensorrt_llm", source="rule", reason="trtllm-build reads rank files")
+    reason = f"toolchain {toolchain} serves the Hugging Face layout"
+    return Decided(value="unified_hf", source="rule", reason=reason)
+
+
+def _calibration(loaded: LoadedProfile) -> CalibrationPlan:
+    asked = loaded.profile.calibration
+    return CalibrationPlan(
+        **asked.model_dump(),
+        text_sha256=loaded.calibration_sha256,
+        jsonl=is_jsonl(asked.text),
+        for_one_run=loaded.for_one_run,
     )
 
 
 def _parallelism(model: ModelSpec, loaded: LoadedProfile, choice: Choice) -> ParallelismPlan:
     asked, copies = loaded.profile.parallelism, kv_replication(model, choice.split.tensor)
     heads = min(layer.attention.kv_heads for layer in model.layers)
-    counts = f"{heads} KV heads, {choice.split.tensor} tensor ranks"
+    counts = f"{counted(heads, 'KV head')}, {counted(choice.split.tensor, 'tensor rank')}"
     return ParallelismPlan(
         tensor=Decided(value=choice.split.tensor, source=choice.source, reason=choice.reason),
         pipeline=as_asked(loaded, "parallelism.pipeline", asked.pipeline),

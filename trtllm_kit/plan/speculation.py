@@ -9,9 +9,9 @@ from collections import Counter
 from dataclasses import dataclass
 from math import ceil
 
+from trtllm_kit.plan.formats import FORMATS, Formats
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank
-from trtllm_kit.plan.quantization import FORMAT_BYTES
-from trtllm_kit.plan.weights import Formats, held_by_layer, held_by_stage
+from trtllm_kit.plan.weights import held_by_layer, held_by_stage
 from trtllm_kit.spec.draft import DraftFacts
 from trtllm_kit.spec.model import Attention, Dense, ModelSpec
 from trtllm_kit.spec.profile_sections import Speculation
@@ -68,9 +68,9 @@ def _own_layers(drafting: Drafting, model: ModelSpec, split: Split, tokens: int)
     last, layers = len(model.layers) - 1, model.prediction_layers
     each = held_by_layer(model, last, split, Formats()).parameters + 2 * model.hidden**2
     kept = kv_layers("mtp", drafting.version, layers, drafting.asked.draft_tokens)
-    size = layers * each * FORMAT_BYTES["bf16"]
+    size = FORMATS["bf16"].bytes(layers * each)
     how = f"{layers} prediction layers of {each:,} elements x 2 B"
-    return DraftMemory(ceil(size), how, Counter({model.layers[last].attention: kept}), tokens)
+    return DraftMemory(size, how, Counter({model.layers[last].attention: kept}), tokens)
 
 
 def _draft_model(drafting: Drafting, model: ModelSpec, split: Split, tokens: int) -> DraftMemory:
@@ -84,7 +84,7 @@ def _draft_model(drafting: Drafting, model: ModelSpec, split: Split, tokens: int
     )
     known = "its config.json" if drafting.draft else "estimate: the folder is not here; one layer of the model's width"
     kept = kv_layers(kind, drafting.version, facts.num_hidden_layers, drafting.asked.draft_tokens)
-    size = ceil(elements * FORMAT_BYTES["bf16"])
+    size = FORMATS["bf16"].bytes(elements)
     return DraftMemory(size, f"{elements:,} elements x 2 B ({known})", Counter({attention: kept}), tokens)
 
 
@@ -94,7 +94,7 @@ def _smaller_model(model: ModelSpec, split: Split, tokens: int) -> DraftMemory:
     kept: Counter[Attention] = Counter()
     for layer in model.layers[::SMALLER]:
         kept[layer.attention] += 1
-    size = ceil(whole * FORMAT_BYTES["bf16"] / SMALLER)
+    size = ceil(FORMATS["bf16"].bytes(whole) / SMALLER)
     how = f"estimate: the folder is not here; a tenth of {whole:,} elements x 2 B"
     return DraftMemory(size, how, kept, tokens)
 

@@ -2,123 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import ceil
+from typing import TypeVar
 
+from trtllm_kit.plan.formats import FORMATS, Formats, number_format
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank
-from trtllm_kit.plan.quantization import (
-    BLOCK_SCALE_BYTES,
-    FORMAT_BYTES,
-    SCALE_BYTES,
-    quantised_tensors,
-    tells_numbers_apart,
-)
+from trtllm_kit.plan.quantization import tells_numbers_apart, tensor_formats
 from trtllm_kit.spec.model import Attention, Layer, ModelSpec
-from trtllm_kit.spec.profile import KvFormat, WeightFormat
+from trtllm_kit.spec.profile_formats import PartFormat
 from trtllm_kit.spec.tensors import Role, TensorFact, layer_tensors, outer_tensors
-
-
-@dataclass(frozen=True)
-class Formats:
-    """Number formats of a checkpoint."""
-
-    weights: WeightFormat = "bf16"
-    kv_cache: KvFormat = "bf16"
-    exclude: tuple[str, ...] = ("lm_head",)
 
 
 @dataclass(frozen=True)
 class Held:
     """Weights on one rank."""
 
-    fp8_elements: int = 0
-    fp4_elements: int = 0
-    """Elements in NVFP4."""
-    wide_elements: int = 0
-    """Elements in 16 bit."""
-    scales: int = 0
-    """Scales of whole tensors; those of NVFP4's blocks follow from its elements."""
+    elements: Mapping[PartFormat, int] = field(default_factory=dict)
+    """Elements by number format; ``bf16`` stands for 16 bit."""
+    scales: Mapping[int, int] = field(default_factory=dict)
+    """Scales by the bytes of one."""
 
     @property
     def parameters(self) -> int:
         """Elements in all, scales not counted."""
-        return self.fp8_elements + self.fp4_elements + self.wide_elements
+        return sum(self.elements.values())
 
-    @property
-    def fp8_bytes(self) -> int:
-        """Bytes of what is stored in FP8."""
-        return _bytes(self.fp8_elements, FORMAT_BYTES["fp8"])
-
-    @property
-    def fp4_bytes(self) -> int:
-        """Bytes of what is stored in NVFP4, without its scales."""
-        return _bytes(self.fp4_elements, FORMAT_BYTES["nvfp4"])
-
-    @property
-    def wide_bytes(self) -> int:
-        """Bytes of what is stored in 16 bit."""
-        return _bytes(self.wide_elements, FORMAT_BYTES["bf16"])
-
-    @property
-    def block_scales(self) -> int:
-        """Scales of NVFP4's blocks, one byte each."""
-        return _bytes(self.fp4_elements, BLOCK_SCALE_BYTES["nvfp4"])
+    def bytes_in(self, name: PartFormat) -> int:
+        """Return the bytes of what is stored in a format, without its scales."""
+        return FORMATS[name].bytes(self.elements.get(name, 0))
 
     @property
     def scale_bytes(self) -> int:
         """Bytes of all scales."""
-        return self.scales * SCALE_BYTES + self.block_scales
+        return sum(size * count for size, count in self.scales.items())
 
     @property
     def bytes(self) -> int:
         """Bytes in all."""
-        return self.fp8_bytes + self.fp4_bytes + self.wide_bytes + self.scale_bytes
+        return sum(map(self.bytes_in, self.elements)) + self.scale_bytes
 
     def __add__(self, other: Held) -> Held:
         """Add up two holdings of one rank."""
-        return Held(
-            fp8_elements=self.fp8_elements + other.fp8_elements,
-            fp4_elements=self.fp4_elements + other.fp4_elements,
-            wide_elements=self.wide_elements + other.wide_elements,
-            scales=self.scales + other.scales,
-        )
+        return Held(_summed(self.elements, other.elements), _summed(self.scales, other.scales))
+
+    def __mul__(self, count: int) -> Held:
+        """Return that many holdings alike."""
+        elements = {name: count * held for name, held in self.elements.items()}
+        return Held(elements, {size: count * held for size, held in self.scales.items()})
 
 
 def held_by_stage(model: ModelSpec, split: Split, formats: Formats, stage: range) -> Held:
     """Return what the fullest tensor rank of one pipeline stage holds; ``stage`` is its layer numbers."""
     total = Held()
     for fact in _outer_tensors(model, stage):
-        total += Held(wide_elements=_elements(fact, split, None))
+        total += Held({"bf16": _elements(fact, split, None)})
     for number, count in _kinds(model, formats, stage):
-        total += _times(held_by_layer(model, number, split, formats), count)
+        total += held_by_layer(model, number, split, formats) * count
     return total
 
 
 def held_by_layer(model: ModelSpec, number: int, split: Split, formats: Formats) -> Held:
     """Return what one tensor rank holds of decoder layer ``number`` (0-based)."""
-    layer = model.layers[number]
-    if formats.weights == "bf16":
-        return Held(wide_elements=sum(_elements(fact, split, layer) for fact in layer_tensors(model, number)))
-    chosen = quantised_tensors(model, number, formats.exclude)
-    scaled_cache = formats.kv_cache != "bf16" and layer.attention.latent is None
-    total = Held(scales=2 if scaled_cache else 0)
+    layer, chosen = model.layers[number], tensor_formats(model, number, formats)
+    scaled_cache = formats.has_kv_scales and layer.attention.latent is None
+    total = Held(scales={4: 2} if scaled_cache else {})
     for fact in layer_tensors(model, number):
-        elements = _elements(fact, split, layer)
-        if fact.name in chosen:
-            scales = 2 * _modules(fact, split)  # of the weight and of its input
-            four_bit = formats.weights == "nvfp4"
-            total += Held(
-                fp8_elements=0 if four_bit else elements, fp4_elements=elements if four_bit else 0, scales=scales
-            )
-        else:
-            total += Held(wide_elements=elements)
+        elements, name = _elements(fact, split, layer), chosen.get(fact.name, "bf16")
+        total += Held({name: elements}, _scales(fact, split, elements, name, formats.group_size))
     return total
+
+
+def _scales(
+    fact: TensorFact, split: Split, elements: int, name: PartFormat, group_size: int | None
+) -> dict[int, int]:
+    """Return the scales beside the elements that a rank holds of a tensor, or of its alike copies, by their bytes."""
+    found: Counter[int] = Counter()
+    modules = _modules(fact, split)
+    columns = ceil(input_features(fact) / input_parts(fact, split))
+    rows = ceil(elements / (modules * columns)) if elements else 0
+    for scale in number_format(name, group_size).scales:
+        found[scale.bytes] += modules * scale.count(rows, columns) if elements else 0
+    return dict(found)
+
+
+def input_features(fact: TensorFact) -> int:
+    """Return the input features: the last axis, but the middle one of experts fused into one tensor."""
+    return fact.shape[1] if len(fact.shape) == 3 else fact.shape[-1]
+
+
+def input_parts(fact: TensorFact, split: Split) -> int:
+    """Return how many ranks share out the input features of a weight; of the others each rank keeps whole rows."""
+    if fact.role not in _ROW_PARALLEL:
+        return 1
+    routed = fact.copies > 1 or fact.role is Role.EXPERT_DOWN
+    return split.expert_tensor if routed else split.tensor
+
+
+_ROW_PARALLEL = (Role.ATTENTION_OUT, Role.DOWN, Role.SHARED_DOWN, Role.EXPERT_DOWN)
 
 
 def _kinds(model: ModelSpec, formats: Formats, stage: range) -> Iterable[tuple[int, int]]:
     """Yield one layer number of each kind in the stage with the count of layers alike."""
-    if formats.weights != "bf16" and any(map(tells_numbers_apart, formats.exclude)):
+    if formats.quantises and any(map(tells_numbers_apart, formats.exclude)):
         return ((number, 1) for number in stage)  # a pattern may single out one layer
     numbers: dict[Layer, list[int]] = {}
     for number in stage:
@@ -187,15 +175,8 @@ def _experts(fact: TensorFact) -> int:
     return fact.shape[0] if fact.role in (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN) else fact.copies
 
 
-def _times(held: Held, count: int) -> Held:
-    return Held(
-        fp8_elements=held.fp8_elements * count,
-        fp4_elements=held.fp4_elements * count,
-        wide_elements=held.wide_elements * count,
-        scales=held.scales * count,
-    )
+_Key = TypeVar("_Key")
 
 
-def _bytes(elements: int, each: float) -> int:
-    """Return whole bytes; the formats' shares are powers of two, so the product is exact."""
-    return ceil(elements * each)
+def _summed(one: Mapping[_Key, int], other: Mapping[_Key, int]) -> dict[_Key, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in (*one, *(key for key in other if key not in one))}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from trtllm_kit.checkpoint.layout import TensorStep
+from trtllm_kit.checkpoint.step import TensorStep
 from trtllm_kit.checkpoint.writer import write_safetensors
 from trtllm_kit.dtypes import F32, U16, encode_bf16
 from trtllm_kit.errors import MissingExtra, UnknownArchitecture, WeightFileError, storage_error
@@ -126,16 +126,16 @@ def _shortest(value: float) -> float:
 def _write_weights(tensors: dict[str, ReaderTensor], config: dict[str, Any], path: Path) -> None:
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     steps = [
-        TensorStep(_hf_name(tensor.name), "BF16", tuple(int(size) for size in tensor.shape[::-1]), tensor.name, "round")
+        TensorStep(_hf_name(tensor.name), "BF16", tuple(int(size) for size in tensor.shape[::-1]))
         for tensor in tensors.values()
     ]
 
-    def tiles(step: TensorStep) -> Iterator[U16]:
-        values = _values(tensors[step.source])
-        rotated = heads.get(step.source.split(".")[-2])
-        yield encode_bf16(values if rotated is None else unpermute(values, rotated))
+    def pieces() -> Iterator[U16]:
+        for name, tensor in tensors.items():
+            values, rotated = _values(tensor), heads.get(name.split(".")[-2])
+            yield encode_bf16(values if rotated is None else unpermute(values, rotated))
 
-    write_safetensors(path, steps, tiles)
+    write_safetensors(path, steps, pieces())
 
 
 def unpermute(rows: F32, heads: int) -> F32:

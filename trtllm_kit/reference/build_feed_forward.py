@@ -98,8 +98,9 @@ class _Fused:
         self._name = name
         self._bias = read.optional(f"{name}_bias")
         self._scale = read.weights.scale(f"{name}_input_scale")
+        self._format = read.weights.number_format(name)
 
     def linear(self, expert: int, columns: slice = _ALL) -> Linear:
         """Return some output features of one expert; ``reference`` sees its input as ``name.expert``."""
         bias = None if self._bias is None else self._bias[expert, columns]
-        return Linear(f"{self._name}.{expert}", self.weight[expert, :, columns].T, bias, self._scale)
+        return Linear(f"{self._name}.{expert}", self.weight[expert, :, columns].T, bias, self._scale, self._format)

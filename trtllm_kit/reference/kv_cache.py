@@ -1,4 +1,4 @@
-"""Keys and values of the tokens a sequence has seen, in float32 or rounded to FP8."""
+"""Keys and values of the tokens a sequence has seen, in float32 or rounded to FP8 or NVFP4."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from trtllm_kit.dtypes import F32
-from trtllm_kit.reference.numeric import fake_e4m3
+from trtllm_kit.reference.rounding import rounded_entry
+from trtllm_kit.spec.profile_formats import KvFormat
 
 _FIRST_CAPACITY = 128
 
 
 @dataclass(frozen=True)
 class KvScales:
-    """Static FP8 scales of one layer's keys and values."""
+    """Static scales of one layer's keys and values, and the format they are for."""
 
     key: float
     value: float
+    number_format: KvFormat = "fp8"
 
 
 class LayerCache:
     """Keys and values of one layer and one sequence, grown by doubling.
 
-    With scales, entries make a round trip through e4m3 as they enter, so that attention reads what an FP8 cache
-    would give it. They are kept as float32 all the same: this cache shows the numbers of FP8, not its size.
+    With scales, entries make a round trip through the format's codes as they enter, so that attention reads what such
+    a cache would give it. They are kept as float32 all the same: this cache shows the numbers, not the size.
     """
 
     def __init__(
@@ -41,7 +43,8 @@ class LayerCache:
     def append(self, keys: F32, values: F32) -> tuple[F32, F32]:
         """Add (tokens, kv_heads, width), keys rotated; return all keys and values, (kv_heads, length, width)."""
         if self._scales is not None:
-            keys, values = fake_e4m3(keys, self._scales.key), fake_e4m3(values, self._scales.value)
+            keys = rounded_entry(keys, self._scales.number_format, self._scales.key)
+            values = rounded_entry(values, self._scales.number_format, self._scales.value)
         end = self.length + len(keys)
         self._reserve(end)
         self._keys[:, self.length : end] = keys.swapaxes(0, 1)

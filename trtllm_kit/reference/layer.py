@@ -16,7 +16,7 @@ from trtllm_kit.reference.layer_reader import LayerReader, Weights
 from trtllm_kit.reference.numeric import Observe, rms_norm
 from trtllm_kit.reference.rope import Rotation
 from trtllm_kit.spec.model import Attention, Latent, ModelSpec
-from trtllm_kit.spec.profile import KvFormat
+from trtllm_kit.spec.profile_formats import KvFormat
 from trtllm_kit.spec.tensors import layer_tensors
 
 
@@ -42,11 +42,18 @@ class DecoderLayer:
 
     def __call__(self, hidden: F32, rotation: Rotation, cache: LayerCache, observe: Observe | None = None) -> F32:
         """Map (tokens, hidden) to (tokens, hidden), adding the tokens' keys and values to ``cache``."""
-        norms = self.norms
-        attended = self.attention(self._norm(hidden, norms.before_attention), rotation, cache, observe)
-        hidden = hidden + self._norm(attended, norms.after_attention)
-        fed = self.feed_forward(self._norm(hidden, norms.before_feed_forward), observe)
-        return hidden + self._norm(fed, norms.after_feed_forward)
+        hidden = hidden + self.attended(hidden, rotation, cache, observe)
+        return hidden + self.fed(hidden, observe)
+
+    def attended(self, hidden: F32, rotation: Rotation, cache: LayerCache, observe: Observe | None = None) -> F32:
+        """Return what attention adds to the (tokens, hidden) state at the layer's beginning."""
+        attended = self.attention(self._norm(hidden, self.norms.before_attention), rotation, cache, observe)
+        return self._norm(attended, self.norms.after_attention)
+
+    def fed(self, hidden: F32, observe: Observe | None = None) -> F32:
+        """Return what the feed-forward part adds to the (tokens, hidden) state behind attention."""
+        fed = self.feed_forward(self._norm(hidden, self.norms.before_feed_forward), observe)
+        return self._norm(fed, self.norms.after_feed_forward)
 
     def _norm(self, values: F32, weight: F32 | None) -> F32:
         return values if weight is None else rms_norm(values, weight, self.epsilon)
@@ -65,7 +72,7 @@ def build_layer(model: ModelSpec, number: int, weights: Weights, kv_format: KvFo
         feed_forward=build_feed_forward(model, number, read),
         norms=_norms(model, number, weights),
         epsilon=model.norm_epsilon,
-        kv_scales=_kv_scales(weights, f"{base}self_attn.") if kv_format == "fp8" else None,
+        kv_scales=_kv_scales(weights, f"{base}self_attn.", kv_format) if kv_format in _SCALED else None,
     )
 
 
@@ -130,7 +137,10 @@ def _latent(base: str, shape: Attention, latent: Latent, read: LayerReader) -> L
     )
 
 
-def _kv_scales(weights: Weights, base: str) -> KvScales:
-    """Read the scales; a runtime that is told FP8 without scales uses 1.0, and so does this."""
+_SCALED: tuple[KvFormat, ...] = ("fp8", "nvfp4")
+
+
+def _kv_scales(weights: Weights, base: str, kv_format: KvFormat) -> KvScales:
+    """Read the scales; a runtime that is told of such a cache without scales uses 1.0, and so does this."""
     key, value = weights.scale(f"{base}k_proj.k_scale"), weights.scale(f"{base}v_proj.v_scale")
-    return KvScales(1.0 if key is None else key, 1.0 if value is None else value)
+    return KvScales(1.0 if key is None else key, 1.0 if value is None else value, kv_format)

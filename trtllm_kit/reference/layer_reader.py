@@ -20,6 +20,9 @@ class Weights(Protocol):
     def scale(self, name: str) -> float | None:
         """Return a scalar such as ``….input_scale``, or None when the checkpoint holds none of that name."""
 
+    def number_format(self, name: str) -> str:
+        """Return how a tensor is stored, ``plain`` or a quantised format as a profile names it."""
+
 
 @dataclass(frozen=True)
 class LayerReader:
@@ -35,6 +38,7 @@ class LayerReader:
             weight=self.weights.tensor(f"{module}.weight"),
             bias=self.optional(f"{module}.bias"),
             input_scale=self.weights.scale(f"{module}.input_scale"),
+            number_format=self.weights.number_format(f"{module}.weight"),
         )
 
     def optional(self, name: str) -> F32 | None:

@@ -1,19 +1,23 @@
-"""A linear layer, plain or FP8 with static scales."""
+"""A linear layer, plain or quantised."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from trtllm_kit.dtypes import F32
-from trtllm_kit.reference.numeric import Observe, fake_e4m3
+from trtllm_kit.reference.numeric import Observe
+from trtllm_kit.reference.rounding import rounded_input
+
+PLAIN = "plain"
 
 
 @dataclass(frozen=True)
 class Linear:
     """``y = x Wᵀ + b``.
 
-    A quantised layer computes ``(e4m3(x / input_scale) W8ᵀ) * input_scale * weight_scale``. ``weight`` holds
-    ``W8 * weight_scale`` already, and the input makes a round trip through e4m3, which is the same product.
+    A quantised layer of FP8 computes ``(e4m3(x / input_scale) W8ᵀ) * input_scale * weight_scale``. ``weight`` holds
+    ``W8 * weight_scale`` already, and the input makes a round trip through e4m3, which is the same product. What
+    other formats do to their input is in ``reference.rounding``.
     """
 
     name: str
@@ -23,6 +27,8 @@ class Linear:
     bias: F32 | None = None
     input_scale: float | None = None
     """Static activation scale of a quantised layer, or None."""
+    number_format: str = PLAIN
+    """How the weight is stored; formats with dynamic scales round the input without ``input_scale``."""
 
     def rows(self, start: int, stop: int) -> Linear:
         """Return the part of the layer that makes output features ``start`` to ``stop - 1``; it keeps the name."""
@@ -33,7 +39,5 @@ class Linear:
         """Map (tokens, in features) to (tokens, out features)."""
         if observe is not None:
             observe(self.name, values)
-        if self.input_scale is not None:
-            values = fake_e4m3(values, self.input_scale)
-        result = values @ self.weight.T
+        result = rounded_input(values, self.number_format, self.input_scale) @ self.weight.T
         return result if self.bias is None else result + self.bias

@@ -16,7 +16,7 @@ from trtllm_kit.reference.layer_reader import Weights
 from trtllm_kit.reference.numeric import Observe, rms_norm, softcap
 from trtllm_kit.reference.rope import rotary_tables
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.spec.profile import KvFormat
+from trtllm_kit.spec.profile_formats import KvFormat
 
 Tokens = Sequence[int] | NDArray[np.integer[Any]]
 

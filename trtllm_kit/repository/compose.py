@@ -99,7 +99,7 @@ def deploy(engine: Path, plan: Plan, out: Path, *, lock_seconds: float = LOCK_SE
     """Write the repository of an engine into ``out``, or do nothing when it is there.
 
     Raises ``PlanDrift`` when the engine was built for another plan, ``ManifestError`` when it is not whole,
-    ``RepositoryError`` when the runtime cannot run it, and the errors of ``artifact.staged``.
+    ``RepositoryError`` when the runtime cannot run it, and the errors of ``staging.staged``.
     """
     require_apart(out, engine)
     opened = open_engine(engine)

@@ -23,6 +23,7 @@ from trtllm_kit.errors import (
     ProfileError,
     ProfileNotFound,
     UnknownHardware,
+    UsageError,
     storage_error,
 )
 from trtllm_kit.files import NOTHING, UnfitFile, is_handed_over, read_file, read_text, what_is
@@ -33,6 +34,7 @@ from trtllm_kit.spec.hf_config import read_model_spec
 from trtllm_kit.spec.inherit import BASE, is_file_name, origins, read_with_bases
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import DeployProfile
+from trtllm_kit.spec.profile_formats import Calibration
 from trtllm_kit.spec.schema_words import SchemaWords
 from trtllm_kit.spec.yaml_errors import did_you_mean, refused_value, schema_problems, unknown_word
 from trtllm_kit.spec.yaml_tree import Problem, read_document
@@ -131,6 +133,8 @@ class LoadedProfile:
     """From dotted key to ``file:line``; keys the documents leave to their defaults are absent."""
     calibration_sha256: str | None = None
     """SHA-256 of the text that ``calibration.text`` names; None when it names none, or none that can be read."""
+    for_one_run: tuple[str, ...] = ()
+    """Keys of ``calibration`` that the command line set in place of the documents."""
     draft: DraftFacts | str | None = None
     """What ``speculation.draft_checkpoint`` names, or why it cannot be read; None when it is not here."""
     target_tokenizer_sha256: str | None = None
@@ -165,9 +169,7 @@ def load_profile(name_or_path: str) -> LoadedProfile:
         raise _profile_error(label, problems) from None
     if problems:
         raise _profile_error(label, problems)
-    return LoadedProfile(
-        profile, origins(document), _text_sha256(profile.calibration.text), draft=_draft_of(profile)
-    )
+    return LoadedProfile(profile, origins(document), _text_sha256(profile.calibration.text), draft=_draft_of(profile))
 
 
 def _draft_of(profile: DeployProfile) -> DraftFacts | str | None:
@@ -198,6 +200,22 @@ def tokenizer_sha256(folder: Path) -> str | None:
         return hashlib.sha256(read_file(folder / _TOKENIZER, _MOST_TOKENIZER_BYTES)).hexdigest()
     except (OSError, UnfitFile):
         return None
+
+
+def with_calibration(loaded: LoadedProfile, changes: Mapping[str, Any]) -> LoadedProfile:
+    """Return the profile with these keys of ``calibration`` for one run; raises ``UsageError`` for a bad value."""
+    try:
+        asked = Calibration.model_validate(loaded.profile.calibration.model_dump() | dict(changes))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        key = ".".join(map(str, wrong["loc"]))
+        raise UsageError(
+            f"calibration.{key} cannot be {wrong['input']}", why=wrong["msg"], hint="trtkit convert --help"
+        ) from None
+    profile = loaded.profile.model_copy(update={"calibration": asked})
+    return replace(
+        loaded, profile=profile, calibration_sha256=_text_sha256(asked.text), for_one_run=tuple(sorted(changes))
+    )
 
 
 def _text_sha256(path: str | None) -> str | None:
@@ -269,8 +287,14 @@ def _profile_error(label: str, problems: list[Problem]) -> ProfileError:
         f"profile {label} has {count}",
         why="what stands in these lines has no meaning in a profile",
         hint=f"correct them, then `trtkit profiles validate {label}`",
-        problems=tuple(str(problem) for problem in ordered),
+        problems=tuple(f"{problem}{_way_out(problem, label)}" for problem in ordered),
     )
+
+
+def _way_out(problem: Problem, label: str) -> str:
+    """Say how to be rid of what a base sets, which is often not for the operator to edit."""
+    inherited = problem.key and problem.place.file != label
+    return f"; it is inherited: {label} may set it otherwise, or to null for none" if inherited else ""
 
 
 # --- hardware ------------------------------------------------------------------------------------------------------

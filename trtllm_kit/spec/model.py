@@ -198,4 +198,5 @@ class ModelSpec(_Frozen):
     bos_token: int | None = None
     eos_tokens: tuple[int, ...] = ()
     quantized_as: str | None = None
-    """``quant_method`` of an already quantised checkpoint, or None for plain weights."""
+    """``quant_method`` of an already quantised checkpoint (modelopt where ``hf_quant_config.json`` alone says so), or
+    None for plain weights."""

@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from trtllm_kit.spec.profile_formats import Calibration, Quantization
 from trtllm_kit.spec.profile_sections import Auto, Engine, Positive, Speculation
 from trtllm_kit.spec.profile_sections import Strict as _Strict
+from trtllm_kit.spec.quality import Quality
 from trtllm_kit.spec.system_text import Environment, Host, PathText
 from trtllm_kit.units import parse_bytes, parse_seconds
 
@@ -27,33 +29,7 @@ Bytes = Annotated[
 ]
 """A size such as ``24 GiB``; bytes inside."""
 Port = Annotated[int, Field(ge=1, le=65535)]
-WeightFormat = Literal["bf16", "fp8", "nvfp4"]
-KvFormat = Literal["bf16", "fp8", "nvfp4"]
 Runtime = Literal["tensorrt_llm", "reference", "simulated"]
-
-
-class Quantization(_Strict):
-    """Number formats of the checkpoint."""
-
-    weights: WeightFormat = Field(
-        "bf16",
-        description="Format of the linear layers' weights; bf16 passes them through. nvfp4 is planned with, and its "
-        "checkpoint comes from elsewhere: convert does not make it.",
-    )
-    kv_cache: KvFormat = Field(
-        "bf16", description="Format of the KV cache; fp8 halves its bytes, nvfp4 leaves 9/32 of them."
-    )
-    exclude: tuple[str, ...] = Field(
-        ("lm_head",), description="Module name patterns that stay in 16 bit; * matches anything."
-    )
-
-
-class Calibration(_Strict):
-    """What static activation scales are measured on."""
-
-    samples: Positive = Field(16, description="Text pieces to run; more is slower and steadier.")
-    tokens_per_sample: Positive = Field(256, description="Tokens in each piece.")
-    text: PathText | None = Field(None, description="UTF-8 text file of your own domain; the bundled text when absent.")
 
 
 class Parallelism(_Strict):
@@ -166,10 +142,11 @@ class DeployProfile(_Strict):
         None, description="Memory of one GPU to plan with, when it is not the hardware profile's (shared, MIG, CPU)."
     )
     trtllm_version: str = Field(description="TensorRT-LLM release that will serve.", examples=["1.2.1", "main"])
-    toolchain: Literal["llm-api", "mock"] | Auto = Field("auto", description="How the engine is made.")
+    toolchain: Literal["llm-api", "trtllm-build", "mock"] | Auto = Field("auto", description="How the engine is made.")
     runtime: Runtime = Field("tensorrt_llm", description="What answers behind the tensors.")
     quantization: Quantization = Quantization()
     calibration: Calibration = Calibration()
+    quality: Quality = Quality()
     parallelism: Parallelism = Parallelism()
     limits: Limits = Limits()
     kv_cache: KvCache = KvCache()

@@ -46,10 +46,10 @@ def refused_value(path: DataPath, why: str, document: Document) -> Problem:
 
 def did_you_mean(found: str, choices: Iterable[str]) -> str:
     """Return ``; did you mean X?`` for the beginning of a word or a likely typo, or nothing."""
-    words = list(choices)
-    begun = [word for word in words if found and word.startswith(found)]
-    close = begun or difflib.get_close_matches(found, words, n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    words = {word.lower(): word for word in choices}
+    begun = [word for word in words if found and word.startswith(found.lower())]
+    close = begun or difflib.get_close_matches(found.lower(), words, n=1)
+    return f"; did you mean {words[close[0]]}?" if close else ""
 
 
 def _missing_key(path: DataPath, document: Document, words: SchemaWords) -> Problem:

@@ -7,7 +7,10 @@ from typing import Literal
 
 from trtllm_kit.upstream.facts import Fact, rows
 
-Name = Literal["block_priority", "head_size_step", "beam_width", "free_gpu_memory_fraction", "nvfp4_input_step"]
+Name = Literal[
+    "block_priority", "head_size_step", "beam_width", "free_gpu_memory_fraction", "nvfp4_input_step",
+    "vocabulary_padding", "weight_only_row_bytes", "int8_expert_step",
+]  # fmt: skip
 
 
 class Bound(Fact):

@@ -29,6 +29,9 @@ Name = Literal[
     "beams_with_overlap",
     "beams_with_cuda_graphs",
     "host_cache_with_block_reuse",
+    "int8_kv_cache_with_block_reuse",
+    "fp8_kv_cache_with_w4a8_on_ada",
+    "mixed_precision_layers",
 ]
 
 

@@ -12,7 +12,12 @@ from trtllm_kit.upstream.facts import Fact, rows
 FAMILIES = ("TRTLLM_", "TRT_LLM_", "TLLM_", "NCCL_", "CUDA_")
 """How the names begin that the catalogue speaks of; others belong to other software."""
 _FAMILY = re.compile("|".join(FAMILIES))
-_NUMBER = re.compile(r"-?[0-9]+")
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+"""What every reader holds in 64 bits."""
+_SLIP = 0.9
+"""Similarity of a name with one slip of the finger; farther ones are often variables of their own."""
+
+_SWITCHES = dict.fromkeys(("true", "yes", "on"), "1") | dict.fromkeys(("false", "no", "off"), "0")
 
 
 class Variable(Fact):
@@ -43,6 +48,21 @@ class Variable(Fact):
             return number is not None and self._within(number)
         return {"flag": value in ("0", "1"), "words": value in self.allowed}.get(self.takes, True)
 
+    def nearest(self, value: str) -> str | None:
+        """Return the accepted value that one which is not was most likely meant to be; None when none is near."""
+        if self.takes == "number":
+            return self._clamped(int(value)) if _NUMBER.fullmatch(value) else None
+        switch = _SWITCHES.get(value.lower())
+        if switch is not None and self.accepts(switch):
+            return switch
+        spelled = {word.lower(): word for word in reversed(self.allowed)}  # the first spelling wins
+        close = difflib.get_close_matches(value.lower(), spelled, n=1)
+        return spelled[close[0]] if close else None
+
+    def _clamped(self, number: int) -> str:
+        raised = number if self.least is None else max(number, self.least)
+        return str(raised if self.most is None else min(raised, self.most))
+
     def _within(self, number: int) -> bool:
         return (self.least is None or number >= self.least) and (self.most is None or number <= self.most)
 
@@ -68,5 +88,5 @@ def near_name(name: str) -> str | None:
     if not _FAMILY.match(name.upper()):
         return None
     names = dict.fromkeys(row.name for row in variables())
-    close = difflib.get_close_matches(name.upper(), names, n=1, cutoff=0.8)
+    close = difflib.get_close_matches(name.upper(), names, n=1, cutoff=_SLIP)
     return close[0] if close else None

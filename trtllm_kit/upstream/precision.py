@@ -6,6 +6,7 @@ from functools import cache
 from typing import Literal
 
 from trtllm_kit.upstream.facts import Fact, rows
+from trtllm_kit.upstream.quant_algos import Layout
 
 Part = Literal["weights", "kv_cache"]
 
@@ -17,17 +18,23 @@ class Precision(Fact):
     format: str
     capabilities: tuple[int, ...]
     """Compute capability, major times ten plus minor."""
+    layout: Layout | None = None
+    """The layout of checkpoint it holds for; None for both."""
+
+    def is_of(self, part: Part, layout: Layout) -> bool:
+        """Whether the row speaks of that part in that layout."""
+        return self.part == part and self.layout in (None, layout)
 
 
-def precision(part: Part, number_format: str, version: str) -> Precision | None:
+def precision(part: Part, number_format: str, version: str, layout: Layout = "unified_hf") -> Precision | None:
     """Return where that release takes the format, or None when it does not take it at all."""
-    wanted = (row for row in _rows() if row.part == part and row.format == number_format)
+    wanted = (row for row in _rows() if row.is_of(part, layout) and row.format == number_format)
     return next((row.seen_from(version) for row in wanted if row.holds(version)), None)
 
 
-def formats_for(part: Part, capability: int, version: str) -> tuple[str, ...]:
+def formats_for(part: Part, capability: int, version: str, layout: Layout = "unified_hf") -> tuple[str, ...]:
     """Return the formats a GPU can take for weights or KV cache, in the order of the table."""
-    held = (row for row in _rows() if row.part == part and row.holds(version))
+    held = (row for row in _rows() if row.is_of(part, layout) and row.holds(version))
     return tuple(row.format for row in held if capability in row.capabilities)
 
 

@@ -76,8 +76,12 @@ def speculation_field(kind: Kind, key: str, version: str) -> Field | None:
 
 def releases_with_field(kind: Kind, key: str) -> tuple[str, ...]:
     """Return the releases read exactly whose kind takes the field, oldest first."""
-    read = next(row for row in fields() if row.read_in).read_in
-    return tuple(version for version in read if speculation_field(kind, key, version) is not None)
+    return tuple(version for version in releases_read() if speculation_field(kind, key, version) is not None)
+
+
+def releases_read() -> tuple[str, ...]:
+    """Return the releases whose own fields were read, oldest first: what another one lacks is not certain."""
+    return next(row for row in fields() if row.read_in).read_in
 
 
 def unknown_fields(version: str, section: Mapping[str, Any]) -> tuple[str, ...]:

@@ -25,11 +25,13 @@ def sequences(case: Case) -> Iterator[Finding]:
         return
     longest = case.plan.limits.max_seq_len.value
     needed, had = format_bytes(memory.kv_bytes_longest), format_bytes(memory.kv_budget_bytes)
+    beams = case.profile.limits.max_beam_width
+    wide = f" with {beams} beams for the last {case.profile.load.output_tokens:,} tokens" if beams > 1 else ""
     yield Finding(
         rule=MEMORY_RULE,
         severity=Severity.ERROR,
         message=f"One sequence of max_seq_len {longest:,} tokens does not fit the KV cache.",
-        compared=f"{needed} needed, {had} for the KV cache",
+        compared=f"{needed} needed{wide}, {had} for the KV cache",
         suggestion=f"limits.max_seq_len: {memory.longest_sequence}",
     )
 

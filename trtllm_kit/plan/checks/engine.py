@@ -8,6 +8,7 @@ from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.settle_engine import graphs_obstacle, overlap_obstacle
 from trtllm_kit.spec.model import Experts
+from trtllm_kit.units import GIB, counted, format_bytes
 from trtllm_kit.upstream.bounds import bound
 from trtllm_kit.upstream.combinations import combination
 from trtllm_kit.upstream.memory import holds_window_only
@@ -25,10 +26,11 @@ def windows(case: Case) -> Iterator[Finding]:
     cut: list[int] = []
     kept: list[int] = []
     for number, layer in enumerate(layers):
-        own = layer.attention.window if holds_window_only(layer.attention.kind) else None
-        window, needed = min(asked[number % len(asked)], longest), min(own or longest, longest)
-        if window != needed:
-            (cut if window < needed else kept).append(number)
+        window, seen = min(asked[number % len(asked)], longest), layer.attention.window or longest
+        if window < min(seen, longest):
+            cut.append(number)
+        elif window > seen and holds_window_only(layer.attention.kind):
+            kept.append(number)
     if cut:
         yield _found(
             "PF37",
@@ -51,7 +53,7 @@ def windows(case: Case) -> Iterator[Finding]:
             "PF37",
             Severity.WARNING,
             "More windows are listed than the model has layers.",
-            f"{len(asked)} windows, {len(layers)} layers",
+            f"{counted(len(asked), 'window')}, {counted(len(layers), 'layer')}",
             "kv_cache.max_attention_window: auto, or a pattern that is repeated over the layers",
         )
 
@@ -89,7 +91,7 @@ def _experts(case: Case) -> Iterator[Finding]:
             "PF38",
             Severity.ERROR,
             "The expert slots must hold every expert and be shared out evenly over the expert ranks.",
-            f"expert_slots {slots.value}, {experts} experts, {ranks} expert ranks",
+            f"expert_slots {slots.value}, {counted(experts, 'expert')}, {counted(ranks, 'expert rank')}",
             f"engine.expert_slots: {-(-fitting // ranks) * ranks}",
         )
     elif ranks == 1:
@@ -173,6 +175,7 @@ def host_cache(case: Case) -> Iterator[Finding]:
             f"host_cache_bytes {host.value:,}, enable_block_reuse true",
             "trtllm_version: 1.2.1, or leave kv_cache.host_cache_bytes out",
         )
+    yield from _host_room(case, host.value)
     usual = round(bound("block_priority").value)
     if priority is not None and priority.value > usual:
         yield _found(
@@ -182,6 +185,22 @@ def host_cache(case: Case) -> Iterator[Finding]:
             f"secondary_offload_min_priority {priority.value}, blocks have {usual}",
             f"kv_cache.secondary_offload_min_priority: {usual}",
         )
+
+
+def _host_room(case: Case, host: int) -> Iterator[Finding]:
+    """Yield host caches of one node's ranks that its memory does not hold."""
+    had, ranks = case.hardware.host_memory_bytes, min(case.split.gpus, case.hardware.gpus_per_node)
+    if had is None or host * ranks <= had.value:
+        return
+    half = int(had.value) // ranks // 2 // GIB
+    yield _found(
+        "PF39",
+        Severity.WARNING,
+        "The host caches of a node's ranks are more than its memory, and pinned memory is never swapped.",
+        f"{counted(ranks, 'rank')} x {format_bytes(host)} = {format_bytes(ranks * host)}, "
+        f"{format_bytes(had.value)} in a node of {case.hardware.name}",
+        f"kv_cache.host_cache_bytes: {half} GiB",
+    )
 
 
 def _found(rule: str, severity: Severity, message: str, compared: str, suggestion: str) -> Finding:
@@ -199,12 +218,26 @@ RULES = (
         "PF38",
         "Engine settings against the model, the machine and each other",
         settings,
-        keys=("engine", "limits.max_beam_width", "limits.max_batch_size", "parallelism.expert", "parallelism.tensor"),
+        keys=(
+            "engine",
+            "limits.max_beam_width",
+            "limits.max_batch_size",
+            "parallelism.expert",
+            "parallelism.tensor",
+            "hardware",
+            "trtllm_version",
+        ),
     ),
     Rule(
         "PF39",
         "Host cache of the KV cache",
         host_cache,
-        keys=("kv_cache.host_cache_bytes", "kv_cache.secondary_offload_min_priority", "kv_cache.enable_block_reuse"),
+        keys=(
+            "kv_cache.host_cache_bytes",
+            "kv_cache.secondary_offload_min_priority",
+            "kv_cache.enable_block_reuse",
+            "hardware",
+            "trtllm_version",
+        ),
     ),
 )

@@ -28,10 +28,11 @@ def environment(case: Case) -> Iterator[Finding]:
 
 def _value(name: str, value: str, known: Variable) -> Iterator[Finding]:
     if not known.accepts(value):
+        near = known.nearest(value)
         yield _found(
             f"{name} is set to a value that its reader does not know.",
             f"found {value!r}; it takes {known.values}",
-            f'environment.{name}: "{known.default or (known.allowed[0] if known.allowed else 1)}"',
+            f"leave {name} out, or give it {known.values}" if near is None else f'environment.{name}: "{near}"',
         )
 
 

@@ -141,6 +141,6 @@ RULES = (
         lengths,
         keys=("load", "limits", "scheduler.chunked_prefill", "speculation.draft_tokens"),
     ),
-    Rule("PF40", "Long rope beyond its trained length", long_rope, keys=("limits.max_seq_len",)),
+    Rule("PF40", "Long rope beyond its trained length", long_rope, keys=("limits.max_seq_len", "trtllm_version")),
     Rule("PF27", "Tokens of a KV block", block_size, keys=("kv_cache.tokens_per_block",)),
 )

@@ -14,9 +14,10 @@ def listed(case: Case) -> Iterator[Finding]:
     """PF45: a format that the release's model matrix does not name for the architecture."""
     if case.hardware.is_rehearsal or case.plan.toolchain.value != "llm-api":
         return
-    formats = case.plan.quantization
-    yield from _part(case, "weights", formats.weights.value)
-    yield from _part(case, "kv_cache", formats.kv_cache.value)
+    formats = case.plan.quantization.formats
+    for chosen in formats.used:
+        yield from _part(case, "weights", chosen)
+    yield from _part(case, "kv_cache", formats.kv_cache)
 
 
 def _part(case: Case, part: Part, chosen: str) -> Iterator[Finding]:
@@ -36,5 +37,10 @@ def _part(case: Case, part: Part, chosen: str) -> Iterator[Finding]:
 
 
 RULES = (
-    Rule("PF45", "Number formats against the architecture", listed, keys=("quantization.weights", "trtllm_version")),
+    Rule(
+        "PF45",
+        "Number formats against the architecture",
+        listed,
+        keys=("quantization.weights", "quantization.kv_cache", "trtllm_version"),
+    ),
 )

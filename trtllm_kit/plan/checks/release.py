@@ -12,7 +12,7 @@ from trtllm_kit.plan.plan import profile_key
 from trtllm_kit.upstream import known_releases, nearest_release, release
 from trtllm_kit.upstream.combinations import combination
 from trtllm_kit.upstream.families import World, family_support
-from trtllm_kit.upstream.llm_api import llm_api_key, releases_with_key, value_without_key
+from trtllm_kit.upstream.llm_api import llm_api_key, releases_read, releases_with_key, value_without_key
 
 KIT_TOOLCHAINS = ("llm-api", "mock")
 """Toolchains this version of trtkit has a row for."""
@@ -110,10 +110,11 @@ def keys(case: Case) -> Iterator[Finding]:
         known = "what it does is not known" if fixed is None else f"{version} always uses {fixed}"
         ways = [] if fixed is None else [f"{profile_key(name)}: {fixed}"]
         ways += [f"trtllm_version: {nearest}"] if nearest else []
+        severity, message = _without(version, key, name)
         yield Finding(
             rule="PF24",
-            severity=Severity.ERROR,
-            message=f"Release {version} has no LLM-API key {key}, so {name} cannot be set.",
+            severity=severity,
+            message=message,
             compared=f"{name} is {value}, {known}; the key is in {', '.join(releases_with_key(key)) or 'none'}",
             suggestion=", or ".join(ways) or "another release",
         )
@@ -141,13 +142,21 @@ def _settings(case: Case) -> Iterator[Finding]:
 def _no_key(setting: Setting, name: str, value: object, version: str) -> Finding:
     nearest = nearest_release(version, partial(_has_key, setting.key))
     newer = f", or trtllm_version: {nearest}" if nearest else ""
+    severity, message = _without(version, setting.key, name)
     return Finding(
         rule="PF24",
-        severity=Severity.ERROR,
-        message=f"Release {version} has no LLM-API key {setting.key}, so {name} cannot be set.",
+        severity=severity,
+        message=message,
         compared=f"{name} is {value}; the key is in {', '.join(releases_with_key(setting.key)) or 'none'}",
         suggestion=f"{name}: {spelt(setting.quiet)}{newer}",
     )
+
+
+def _without(version: str, key: str, name: str) -> tuple[Severity, str]:
+    """Say that a release has no key: surely only where its own keys were read."""
+    if version in releases_read():
+        return Severity.ERROR, f"Release {version} has no LLM-API key {key}, so {name} cannot be set."
+    return Severity.WARNING, f"Release {version} is not known to have LLM-API key {key}, so {name} is left out."
 
 
 def toolchain(case: Case) -> Iterator[Finding]:
@@ -165,10 +174,12 @@ def toolchain(case: Case) -> Iterator[Finding]:
         nearest = nearest_release(known.version, lambda name: _makes(name, "llm-api"))
         yield Finding(
             rule="PF26",
-            severity=Severity.ERROR,
-            message=f"Release {known.version} needs engines built with {chosen}, which trtkit does not run.",
-            compared=f"trtkit runs {', '.join(KIT_TOOLCHAINS)}",
-            suggestion=f"trtllm_version: {nearest}, or toolchain: mock to rehearse the engine road",
+            severity=Severity.WARNING,  # the checkpoint can be made all the same
+            message=f"Release {known.version} needs engines built with {chosen}: trtkit convert writes the checkpoint "
+            "for it, and trtkit build refuses.",
+            compared=f"trtkit builds with {', '.join(KIT_TOOLCHAINS)}",
+            suggestion=f"run {chosen} on the checkpoint yourself, or trtllm_version: {nearest}, or toolchain: mock to "
+            "rehearse the engine road",
         )
 
 

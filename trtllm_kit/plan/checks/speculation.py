@@ -11,11 +11,13 @@ from trtllm_kit.plan.plan import SpeculationPlan
 from trtllm_kit.plan.speculation_keys import FIELDS, speculation_settings
 from trtllm_kit.spec.draft import DraftFacts
 from trtllm_kit.upstream import nearest_release
+from trtllm_kit.upstream.bounds import bound
 from trtllm_kit.upstream.combinations import speculation_with
 from trtllm_kit.upstream.speculation import (
     Kind,
     decoding_type,
     draft_architecture,
+    releases_read,
     releases_with_field,
     speculation_field,
 )
@@ -50,9 +52,11 @@ def _fields(case: Case, decided: SpeculationPlan) -> Iterator[Finding]:
             continue
         nearest = nearest_release(version, partial(_takes, kind, FIELDS[key]))
         have = [name for known in FIELDS[key] for name in releases_with_field(kind, known)]
+        was_read = version in releases_read()
+        left_out = "has no field" if was_read else "is not known to have a field, so none is written,"
         yield _found(
-            Severity.ERROR,
-            f"Release {version} is not known to have a field for speculation.{key} of kind {kind}.",
+            Severity.ERROR if was_read else Severity.WARNING,
+            f"Release {version} {left_out} for speculation.{key} of kind {kind}.",
             f"{key} is {value}; {' or '.join(FIELDS[key])} is in {', '.join(have) or 'none'}",
             f"leave speculation.{key} out" + (f", or trtllm_version: {nearest}" if nearest else ""),
         )
@@ -142,11 +146,13 @@ def _draft(case: Case, kind: Kind, named: str) -> Iterator[Finding]:
 
 
 def _vocabulary(case: Case, facts: DraftFacts) -> Iterator[Finding]:
-    words = case.plan.model.vocab
+    words, padding = case.plan.model.vocab, bound("vocabulary_padding").value
     if facts.vocab_size != words:
+        padded = abs(facts.vocab_size - words) <= padding
         yield _found(
-            Severity.ERROR,
-            "The draft model has another vocabulary than the model it drafts for.",
+            Severity.WARNING if padded else Severity.ERROR,
+            "The draft model has another vocabulary than the model it drafts for"
+            + (", or the same one with other padding." if padded else "."),
             f"vocab_size {facts.vocab_size:,} of the draft, {words:,} of the model",
             "speculation.draft_checkpoint: a draft made for this model",
         )

@@ -8,8 +8,10 @@ from math import ceil
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
+from trtllm_kit.plan.checks.shapes import rows_of_bytes
 from trtllm_kit.plan.memory import memory_plan
 from trtllm_kit.plan.parallelism import Split, fast_reach, kv_heads_per_rank, legal_tensors, obstacles
+from trtllm_kit.units import counted
 from trtllm_kit.upstream.bounds import bound
 
 
@@ -31,6 +33,14 @@ def _in_the_way(rule: str) -> Callable[[Case], Iterator[Finding]]:
     return check
 
 
+def widths(case: Case) -> Iterator[Finding]:
+    """PF6: a width that the ranks cannot split evenly, or not into rows that the kernels of its format take."""
+    uneven = list(_in_the_way("PF6")(case))
+    yield from uneven
+    if not uneven:
+        yield from rows_of_bytes(case)
+
+
 def kv_heads(case: Case) -> Iterator[Finding]:
     """PF2: KV heads that can be neither split nor copied, and KV heads that are copied."""
     yield from _in_the_way("PF2")(case)
@@ -43,7 +53,7 @@ def kv_heads(case: Case) -> Iterator[Finding]:
         rule="PF2",
         severity=Severity.INFO,  # asked for, or the fewest ranks that fit: auto takes no more
         message=_COPIED_LATENT if _is_latent(case) else _COPIED_HEADS.format(copies),
-        compared=f"{heads} KV heads, {ranks} tensor ranks, {held} a rank",
+        compared=f"{counted(heads, 'KV head')}, {ranks} tensor ranks, {held} a rank",
         suggestion=_without_copies(case, replace(case.split, tensor=heads)),
     )
 
@@ -60,11 +70,11 @@ def _without_copies(case: Case, split: Split) -> str:
     """Say whether as many ranks as there are KV heads would do, and what it would leave unused."""
     blocked = obstacles(case.plan.model, split, case.hardware)
     if blocked:
-        return f"nothing to do: {split.tensor} ranks are not legal here, {blocked[0].compared}"
+        return f"nothing to do: parallelism.tensor {split.tensor} is not legal here, {blocked[0].compared}"
     if not memory_plan(replace(case.sizing, split=split)).fits:
-        return f"nothing to do: {split.tensor} ranks hold too little"
+        return f"nothing to do: parallelism.tensor {split.tensor} holds too little"
     idle = case.hardware.gpus - split.gpus
-    return f"parallelism.tensor: {split.tensor} (holds what is asked too, and leaves {idle} GPUs idle)"
+    return f"parallelism.tensor: {split.tensor} (holds what is asked too, and leaves {counted(idle, 'GPU')} idle)"
 
 
 def ranks(case: Case) -> Iterator[Finding]:
@@ -167,7 +177,9 @@ def _rank_suggestion(case: Case) -> str:
     if split.replicas > 1 and 0 < fewer < split.replicas:
         return f"parallelism.replicas: {fewer}"
     if not legal_tensors(model, hardware, split):
-        return f"parallelism.pipeline: 1 and parallelism.tensor: auto; {hardware.name} has {hardware.gpus} GPUs"
+        return (
+            f"parallelism.pipeline: 1 and parallelism.tensor: auto; {hardware.name} has {counted(hardware.gpus, 'GPU')}"
+        )
     reach = fast_reach(hardware)
     if split.tensor > reach:
         stages = ceil(split.tensor / reach) * split.pipeline
@@ -186,9 +198,9 @@ RULES = (
     Rule("PF4", "Vocabulary padded for the tensor ranks", vocabulary, keys=("parallelism.tensor",)),
     Rule(
         "PF6",
-        "Feed-forward width split over ranks",
-        _in_the_way("PF6"),
-        keys=("parallelism.tensor", "parallelism.expert"),
+        "Widths split over ranks",
+        widths,
+        keys=("parallelism.tensor", "parallelism.expert", "quantization.weights"),
     ),
     Rule("PF20", "Ranks against GPUs, nodes and NVLink", ranks, keys=("parallelism", "hardware")),
     Rule(

@@ -1,0 +1,100 @@
+"""Tells which number format a stored weight has, from its own dtype and the scales that stand beside it.
+
+The tensors say it of every weight by itself, whatever the configuration files say: layers may differ, and a weight
+whose scales are missing or have another shape is found before it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from trtllm_kit.checkpoint.formats import ENCODERS
+from trtllm_kit.checkpoint.formats.base import Part
+from trtllm_kit.checkpoint.header import StoredTensor
+from trtllm_kit.checkpoint.matrix import matrix_shape
+from trtllm_kit.checkpoint.names import DTYPE_NAMES, part_name
+from trtllm_kit.checkpoint.step import PLAIN, WEIGHT
+
+_MATRIX, _STACK = 2, 3
+_AXES = {"fp8": (0, 1, 2, 3), "nvfp4_turned": (_STACK,)}
+"""How many axes a weight has, where it is not a matrix alone."""
+_ALIASES = {"weight_scale_inv": "weight_scale"}
+"""What ModelOpt calls the scales of FP8 blocks, which are DeepSeek's ``weight_scale_inv``."""
+_BY_DTYPE = {
+    "F8_E4M3": ("fp8", "fp8_rowwise", "fp8_block", "mxfp8"),
+    "I8": ("int8_wo",),
+    "U8": ("nvfp4", "int4_wo", "int4_wo_64", "nvfp4_turned"),
+}
+"""Formats whose codes are stored so; of one weight their scales differ in dtype or in shape."""
+_NOT_DECODED = "pre_quant_scale"
+"""A factor of the input, which no format here has."""
+
+
+class Packed(NamedTuple):
+    """How a weight is stored."""
+
+    format: str
+    """``plain``, or a key of ``formats.DECODERS``."""
+    shape: tuple[int, ...]
+    """Of the values."""
+    parts: Mapping[str, str]
+    """The stored tensor of each part that its decoder wants."""
+
+
+def packed(tensors: Mapping[str, StoredTensor], name: str) -> Packed | None:
+    """Return how the weight ``name`` is stored, or None when no format stores it with the scales that are there."""
+    stored = tensors[name]
+    if stored.dtype in DTYPE_NAMES.values():
+        return Packed(PLAIN, stored.shape, {WEIGHT: name})
+    return next(_fitting(tensors, stored), None)
+
+
+def parts_of(number_format: str, shape: tuple[int, ...]) -> tuple[Part, ...]:
+    """Return the parts of a weight of any shape; those of a stack of matrices have its first axis in front."""
+    if len(shape) != _STACK:
+        return ENCODERS[number_format].parts(*matrix_shape(shape))
+    inner = ENCODERS[number_format].parts(*shape[1:])
+    return tuple(part._replace(shape=(shape[0], *part.shape)) if part.shape else part for part in inner)
+
+
+def _fitting(tensors: Mapping[str, StoredTensor], stored: StoredTensor) -> Iterator[Packed]:
+    if part_name(stored.name, _NOT_DECODED) in tensors:
+        return
+    for number_format in _BY_DTYPE.get(stored.dtype, ()):
+        shape = _values_shape(number_format, stored.shape)
+        if len(shape) not in _AXES.get(number_format, (_MATRIX,)):
+            continue
+        parts = _parts(tensors, stored, number_format, shape)
+        if parts is not None:
+            yield Packed(number_format, shape, parts)
+
+
+def _values_shape(number_format: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of the values that a packed weight of ``shape`` holds: two codes lie in a byte of four bits."""
+    if not shape:
+        return shape
+    if number_format == "nvfp4":
+        return (*shape[:-1], 2 * shape[-1])
+    if number_format == "nvfp4_turned" or number_format.startswith("int4"):
+        return (*shape[:-2], 2 * shape[-2], shape[-1]) if len(shape) >= _MATRIX else shape
+    return shape
+
+
+def _parts(
+    tensors: Mapping[str, StoredTensor], stored: StoredTensor, number_format: str, shape: tuple[int, ...]
+) -> dict[str, str] | None:
+    """Return the tensor of each part, None when one is missing or is not what the format has."""
+    found = {WEIGHT: stored.name}
+    for part in parts_of(number_format, shape)[1:]:
+        names = (part_name(stored.name, alias) for alias in (part.name, _ALIASES.get(part.name, part.name)))
+        fits = [name for name in names if name in tensors and _is(tensors[name], part)]
+        if not fits:
+            return None
+        found[part.name] = fits[0]
+    return found
+
+
+def _is(stored: StoredTensor, part: Part) -> bool:
+    """Whether a tensor can be a part; one number may have one axis or none."""
+    return (stored.dtype, stored.shape or (1,)) == (part.dtype, part.shape or (1,))

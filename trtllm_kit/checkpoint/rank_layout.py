@@ -1,0 +1,118 @@
+"""Decides every tensor of an engine's checkpoint: TensorRT-LLM's own layout, one file a rank, for ``trtllm-build``.
+
+Rounding is that of ModelOpt's ``export_tensorrt_llm_checkpoint``: FP8 codes are ``weight / scale`` in float32,
+rounded once; q, k and v share the largest scale of the three, gate and up the larger of both, and every rank has the
+same scale. Weight-only formats (INT8, INT4) lie in 16 bit: ``trtllm-build`` packs them for the GPU it runs on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from trtllm_kit.checkpoint.formats import ENCODERS, is_calibrated
+from trtllm_kit.checkpoint.header import StoredTensor
+from trtllm_kit.checkpoint.layout import aligned, half_format
+from trtllm_kit.checkpoint.names import part_name
+from trtllm_kit.checkpoint.rank_split import World
+from trtllm_kit.checkpoint.rank_tensors import RankTensor, rank_tensors
+from trtllm_kit.checkpoint.step import WEIGHT, TensorStep
+from trtllm_kit.plan.formats import Formats
+from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.quantization import tensor_formats
+from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.tensors import Role
+from trtllm_kit.upstream.quant_algos import Layout
+from trtllm_kit.upstream.trtllm_checkpoint import kv_scale_parts, rank_format
+
+LAYOUT: Layout = "tensorrt_llm"
+ENCODED_AS = {"fp8": "fp8_once"}
+"""Where this layout rounds otherwise than the unified one."""
+
+
+@dataclass(frozen=True)
+class RankOrder:
+    """What a conversion to this layout is asked for."""
+
+    model: ModelSpec
+    formats: Formats
+    split: Split
+    release: str
+
+
+def rank_steps(order: RankOrder, stored: Mapping[str, StoredTensor]) -> tuple[TensorStep, ...]:
+    """Return every tensor of every rank, file by file; ``stored`` names the source's tensors.
+
+    ``rank_problems`` tells beforehand what cannot be laid out.
+    """
+    world = World(order.model, order.split, {name: tensor.shape for name, tensor in stored.items()})
+    packed = packed_formats(order)
+    scales = kv_scale_parts(order.release) if order.formats.kv_cache != "bf16" else ()
+    steps: dict[str, list[TensorStep]] = {}
+    for tensor in rank_tensors(world):
+        inside = steps.setdefault(tensor.file, [])
+        chosen = packed.get(tensor.fact.name) if tensor.fact else None
+        if chosen is None:
+            inside.append(_plain(tensor, order.model, stored))
+        else:
+            inside += _packed(tensor, ENCODED_AS.get(chosen, chosen))
+        if tensor.fact is not None and tensor.fact.role is Role.QUERY:
+            inside += _cache_scales(tensor, scales, measured=order.formats.has_kv_scales)
+    return tuple(step for inside in steps.values() for step in aligned(inside))
+
+
+def packed_formats(order: RankOrder) -> dict[str, str]:
+    """Return the linear weights that do not lie in the files in 16 bit, with their formats, by ``TensorFact`` name."""
+    rows = {name: rank_format(name, order.release) for name in order.formats.used}
+    packed = {name for name, row in rows.items() if row is not None and row.packed}
+    return {
+        tensor: chosen
+        for number in range(len(order.model.layers))
+        for tensor, chosen in tensor_formats(order.model, number, order.formats).items()
+        if chosen in packed
+    }
+
+
+def _plain(tensor: RankTensor, model: ModelSpec, stored: Mapping[str, StoredTensor]) -> TensorStep:
+    kept = stored[tensor.source.slices[0].tensor].dtype
+    dtype = "F32" if tensor.wide else half_format(model) if kept == "F32" else kept
+    return TensorStep(tensor.name, dtype, tensor.shape, tensor.file, tensor.source)
+
+
+def _packed(tensor: RankTensor, number_format: str) -> Iterator[TensorStep]:
+    """Give a weight the parts of its format; each block of a stack of experts has a scale of its own."""
+    encoder = ENCODERS[number_format]
+    shared = (tensor.whole,) if encoder.needs_amax else ()
+    rows, columns = tensor.source.rows // tensor.blocks, tensor.source.columns
+    for part in encoder.parts(rows, columns):
+        name = part_name(tensor.name, part.name, LAYOUT, number_format)
+        shape = _shape(tensor, part.name, part.shape)
+        yield TensorStep(
+            name, part.dtype, shape, tensor.file, tensor.source, number_format, part.name, shared, blocks=tensor.blocks
+        )
+    if is_calibrated(number_format):
+        name = part_name(tensor.name, "input_scale", LAYOUT)
+        measured = tuple(part_name(stored, "input_scale") for stored in tensor.measured)
+        shape = () if number_format == "nvfp4" else (1,)
+        yield TensorStep(name, "F32", shape, tensor.file, format=number_format, part="input_scale", measured=measured)
+
+
+def _shape(tensor: RankTensor, part: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of a part: that of one matrix, with the experts in front; a scalar of FP8 is a vector of one."""
+    if part == WEIGHT:
+        return (*tensor.shape[:-1], shape[-1])
+    if part == "weight_scale" and not shape:
+        return (1,) if tensor.blocks == 1 and len(tensor.shape) == 2 else (tensor.blocks, 1)
+    return shape
+
+
+def _cache_scales(tensor: RankTensor, parts: Sequence[str], *, measured: bool) -> Iterator[TensorStep]:
+    """Yield the scales of the KV cache: the larger of keys and values for both, and for later releases each its own."""
+    _, key, value = (name.removesuffix(".weight") for name in tensor.measured)
+    names: dict[str, tuple[str, ...]] = {"k_scale": (f"{key}.k_scale",), "v_scale": (f"{value}.v_scale",)}
+    names["kv_scale"] = (*names["k_scale"], *names["v_scale"])
+    module = tensor.module.removesuffix(".qkv")
+    for part in parts:
+        name = f"{module}.{part.removesuffix('_scale')}_cache_scaling_factor"
+        known = names[part] if measured else ()
+        yield TensorStep(name, "F32", (1,), tensor.file, format="fp8_once", part=part, measured=known)

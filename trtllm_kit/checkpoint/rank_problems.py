@@ -1,0 +1,130 @@
+"""What stands in the way of an engine's checkpoint: everything at once, before a weight is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from trtllm_kit.checkpoint.rank_layout import RankOrder
+from trtllm_kit.errors import FormatNotMade, KitError, UnknownArchitecture
+from trtllm_kit.plan.parallelism import stages
+from trtllm_kit.plan.quantization import tensor_formats
+from trtllm_kit.spec.model import Experts
+from trtllm_kit.spec.tensors import layer_tensors
+from trtllm_kit.upstream.families import family_support
+from trtllm_kit.upstream.trtllm_checkpoint import (
+    rank_format,
+    rank_formats,
+    rank_model,
+    rope_kinds,
+    spreads_remainder,
+)
+
+KV_FORMATS = ("bf16", "fp8")
+"""KV caches whose scales the kit writes in this layout."""
+_ELSEWHERE = "set toolchain: llm-api with trtllm_version: 1.2.1, which loads the unified layout"
+
+
+def rank_problems(order: RankOrder) -> list[KitError]:
+    """Return what keeps an order from being laid out for its release; empty when nothing does."""
+    found = [*_model_problems(order)]
+    return found or [*_split_problems(order), *_format_problems(order)]
+
+
+def _model_problems(order: RankOrder) -> Iterator[KitError]:
+    model, release = order.model, order.release
+    if rank_model(model.architecture, release) is None:
+        loads = family_support(model.architecture, "trtllm-build", release) is not None
+        why = "the kit does not know how its engines hold it" if loads else "that release builds no engine of it"
+        yield UnknownArchitecture(
+            f"trtkit does not lay out {model.architecture} for trtllm-build of {release}", why=why, hint=_ELSEWHERE
+        )
+        return
+    kinds = {model.rope.kind} | {layer.attention.rope.kind for layer in model.layers if layer.attention.rope}
+    for kind in sorted(kinds - set(rope_kinds(release))):
+        yield UnknownArchitecture(
+            f"an engine of {release} cannot apply rope of kind {kind}",
+            why=f"it applies {', '.join(rope_kinds(release))}, and would pass over {kind} without a word",
+            hint=_ELSEWHERE,
+        )
+    if len({isinstance(layer.feed_forward, Experts) for layer in model.layers}) > 1:
+        yield UnknownArchitecture(
+            f"an engine of {release} cannot hold experts in some layers and none in others",
+            why="its config.json has one section moe for all layers",
+            hint=_ELSEWHERE,
+        )
+
+
+def _split_problems(order: RankOrder) -> Iterator[KitError]:
+    layers, count = len(order.model.layers), order.split.pipeline
+    if layers % count and not spreads_remainder(order.release):
+        yield FormatNotMade(
+            f"{layers} layers cannot be shared by {count} pipeline stages in {order.release}",
+            why=f"{layers} / {count} is not whole, and up to 0.18 the layers left over are lost",
+            hint=f"set parallelism.pipeline to a divisor of {layers}, or trtllm_version to 0.19 or later",
+        )
+
+
+def _format_problems(order: RankOrder) -> Iterator[KitError]:
+    formats, release = order.formats, order.release
+    experts = any(isinstance(layer.feed_forward, Experts) for layer in order.model.layers)
+    several = ("mixed",) if len(formats.used) > 1 else ()
+    for name in (*formats.used, *several):
+        row = rank_format(name, release)
+        if row is None:
+            yield FormatNotMade(
+                f"a checkpoint for trtllm-build of {release} cannot have {name} weights",
+                why=f"the kit knows {', '.join(('bf16', *rank_formats(release)))} for it",
+                hint=f"set quantization.weights to one of them, or {_ELSEWHERE.removeprefix('set ')}",
+            )
+        elif experts and not row.experts:
+            yield FormatNotMade(
+                f"routed experts cannot have {name} weights in an engine of {release}",
+                why=f"{order.model.architecture} has experts, and its MoE kernels were not seen to read that format",
+                hint="set quantization.weights: fp8",
+            )
+    if formats.kv_cache not in KV_FORMATS:
+        yield FormatNotMade(
+            f"trtkit does not make {formats.kv_cache} kv_cache for trtllm-build of {release}",
+            why=f"it writes {' and '.join(KV_FORMATS)} in this layout",
+            hint="set quantization.kv_cache: fp8",
+        )
+    yield from _exclusion_problems(order)
+
+
+def _exclusion_problems(order: RankOrder) -> Iterator[KitError]:
+    """Refuse what one config.json cannot say for all stages, and half a block of row-wise FP8."""
+    formats = [tensor_formats(order.model, number, order.formats) for number in range(len(order.model.layers))]
+    parts = [by_part(order, number, chosen) for number, chosen in enumerate(formats)]
+    for local in range(max(len(stage) for stage in stages(order.model, order.split.pipeline))):
+        held = [stage[local] for stage in stages(order.model, order.split.pipeline) if local < len(stage)]
+        differing = [number for number in held if parts[number] != parts[held[0]]]
+        if differing:
+            yield FormatNotMade(
+                f"layers {held[0]} and {differing[0]} have other formats than each other",
+                why=f"both are layer {local} of their pipeline stage, and one config.json names it for all stages",
+                hint="exclude the same layers of each stage, or set parallelism.pipeline: 1",
+            )
+            return
+    if order.formats.weights == "fp8_rowwise":
+        yield from (_half_block(part) for part in sorted({part for one in parts for part in _halves(one)}))
+
+
+def by_part(order: RankOrder, number: int, chosen: Mapping[str, str]) -> dict[str, str | None]:
+    """Return the format of each linear weight of a layer by its name without the layer, None for 16 bit."""
+    base = f"{order.model.prefix}layers.{number}."
+    linear = (fact for fact in layer_tensors(order.model, number) if not fact.is_bias and len(fact.shape) > 1)
+    return {fact.name.removeprefix(base): chosen.get(fact.name) for fact in linear}
+
+
+def _halves(parts: Mapping[str, str | None]) -> Iterator[str]:
+    for block in ("self_attn.", "mlp."):
+        if len({chosen for name, chosen in parts.items() if name.startswith(block)}) > 1:
+            yield block.removesuffix(".")
+
+
+def _half_block(part: str) -> KitError:
+    return FormatNotMade(
+        f"fp8_rowwise cannot have a part of {part} in 16 bit",
+        why="an engine quantises attention and feed-forward each as a whole, with the norm in front of it",
+        hint=f"exclude '*{part}*' as a whole, or nothing of it",
+    )

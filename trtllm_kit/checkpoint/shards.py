@@ -1,0 +1,70 @@
+"""Writes the weight files of a checkpoint one after the other, and notes in the journal what is safe on disk."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from itertools import groupby
+
+from trtllm_kit.checkpoint.calibrate import Calibrated
+from trtllm_kit.checkpoint.identity import require_same_files
+from trtllm_kit.checkpoint.job import Job
+from trtllm_kit.checkpoint.layout import half_format
+from trtllm_kit.checkpoint.produce import Producer
+from trtllm_kit.checkpoint.step import TensorStep
+from trtllm_kit.checkpoint.writer import earlier_part, steps_behind, write_safetensors
+from trtllm_kit.errors import StorageError
+from trtllm_kit.progress import Progress
+from trtllm_kit.staging import Stage
+from trtllm_kit.units import MIB, format_bytes
+
+MARK_BYTES = 256 * MIB
+"""What is written at least between two places that a later run could go on from."""
+_ROOM_FOR_SMALL_FILES = 64 * MIB
+
+
+def require_room(stage: Stage, steps: Sequence[TensorStep]) -> None:
+    """Raise ``StorageError`` when the disk has no room for what is still to be written."""
+    needed = bytes_left(stage, steps) + _ROOM_FOR_SMALL_FILES
+    free = shutil.disk_usage(stage.path).free
+    if free < needed:
+        raise StorageError(
+            f"no room for the checkpoint in {stage.out.parent}",
+            why=f"{format_bytes(needed)} needed, {format_bytes(free)} free",
+            hint="free space there, or choose an --out on another file system",
+        )
+
+
+def bytes_left(stage: Stage, steps: Sequence[TensorStep]) -> int:
+    """Return the bytes of data that no earlier run made sure of."""
+    unfinished = {step.file for step in steps if not stage.has(step.file)}
+    prefixes = [prefix for prefix in map(stage.prefix, unfinished) if prefix is not None]
+    return sum(step.nbytes for step in steps if step.file in unfinished) - sum(prefix.bytes for prefix in prefixes)
+
+
+def write_shards(stage: Stage, job: Job, calibrated: Calibrated | None, progress: Progress) -> None:
+    """Write every weight file that is not finished, going on behind what an earlier run made sure of.
+
+    Raises ``TensorError`` for NaN or Inf by name, ``StorageError``, and ``WeightFileError`` when the source changes.
+    """
+    amax = calibrated.amax if calibrated else {}
+    progress.start("writing weights", bytes_left(stage, job.steps), "bytes")
+    with Producer(job.weights, half_format(job.plan.model), amax, progress) as producer:
+        for file, steps in groupby(job.steps, key=lambda step: step.file):
+            if not stage.has(file):
+                _write_shard(stage, job, list(steps), producer)
+    progress.finish()
+
+
+def _write_shard(stage: Stage, job: Job, steps: Sequence[TensorStep], producer: Producer) -> None:
+    file = steps[0].file
+
+    def mark(size: int, sha256: str) -> None:
+        require_same_files(job.weights)  # before it is recorded: a later run goes on from what is
+        stage.record_prefix(file, size, sha256)
+
+    earlier = earlier_part(stage.path / file, steps, stage.prefix(file))
+    pieces = producer.pieces(steps_behind(steps, earlier.bytes) or ())
+    sha256 = write_safetensors(stage.path / file, steps, pieces, earlier, mark, MARK_BYTES)
+    require_same_files(job.weights)
+    stage.record(file, sha256)

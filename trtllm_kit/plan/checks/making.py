@@ -1,0 +1,100 @@
+"""Checks of who makes the checkpoint: its source, formats trtkit does not write, the memory of their calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.plan.checks.case import Case, Rule
+from trtllm_kit.plan.formats import FORMATS, Formats
+from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.quantization import KV_MADE_HERE, MADE_HERE, not_made_here, plain_weights_advice
+from trtllm_kit.plan.weights import held_by_stage
+from trtllm_kit.units import format_bytes
+from trtllm_kit.upstream.combinations import combination
+from trtllm_kit.upstream.quant_algos import MIXED_PRECISION
+
+
+def source_format(case: Case) -> Iterator[Finding]:
+    """PF12: the given checkpoint is quantised already, or the asked one is known to be refused by its reader."""
+    yield from _layers(case)
+    method = case.plan.model.quantized_as
+    if method is None:
+        return
+    yield Finding(
+        rule="PF12",
+        severity=Severity.ERROR,
+        message=f"The model is quantised already ({method}), and trtkit converts 16-bit checkpoints.",
+        compared=f"config.json or hf_quant_config.json beside it says {method}, wanted no quantisation",
+        suggestion=plain_weights_advice(case.plan.model),
+    )
+
+
+def _layers(case: Case) -> Iterator[Finding]:
+    """Yield that a list of formats by layer was seen to be refused."""
+    algo, known = case.plan.quantization.algo, combination("mixed_precision_layers", case.plan.release.value)
+    if algo is None or algo.value != MIXED_PRECISION or known is None or case.plan.layout.value != "unified_hf":
+        return
+    yield Finding(
+        rule="PF12",
+        severity=Severity.WARNING,
+        message=f"Checkpoints whose layers differ in format {known.note} in releases like {case.plan.release.value}.",
+        compared=f"{' and '.join(case.plan.quantization.formats.used)} make {MIXED_PRECISION}; {known.source}",
+        suggestion="one format for all quantised parts, and bf16 for the others",
+    )
+
+
+def maker(case: Case) -> Iterator[Finding]:
+    """PF34: a format that trtkit plans with and does not write."""
+    elsewhere = not_made_here(case.plan.quantization.formats)
+    if not elsewhere:
+        return
+    made = {"weights": MADE_HERE, "kv_cache": KV_MADE_HERE}
+    asked = ", ".join(f"{part} {' and '.join(chosen)}" for part, chosen in elsewhere.items())
+    writes = ", ".join(f"{' and '.join(made[part])} {part}" for part in elsewhere)
+    nearest = ", ".join(f"quantization.{part}: fp8" for part in elsewhere)
+    yield Finding(
+        rule="PF34",
+        severity=Severity.WARNING,
+        message="trtkit convert does not make this checkpoint: the plan stands, and convert will refuse it.",
+        compared=f"{asked}; convert writes {writes}",
+        suggestion=f"serve a checkpoint that NVIDIA ModelOpt made or somebody published, or {nearest}",
+    )
+
+
+def calibration_memory(case: Case) -> Iterator[Finding]:
+    """PF14: ModelOpt calibrates with the model in 16 bit and the result beside it, more than the GPUs hold."""
+    formats, machine = case.plan.quantization.formats, case.hardware
+    searched = [chosen for chosen in formats.used if FORMATS[chosen].modelopt]
+    if not searched or machine.is_rehearsal:
+        return
+    before, after = _whole(case, Formats()), _whole(case, formats)
+    had = machine.gpus * machine.gpu.memory_bytes.value
+    if before + after <= had:
+        return
+    fewest = -(-(before + after) // int(machine.gpu.memory_bytes.value))
+    yield Finding(
+        rule="PF14",
+        severity=Severity.WARNING,  # calibration may run on another machine than the one that serves
+        message=f"NVIDIA ModelOpt does not fit {machine.name} while it calibrates {' and '.join(searched)}.",
+        compared=f"{format_bytes(before)} in 16 bit + {format_bytes(after)} of the result, without activations; "
+        f"{format_bytes(had)} in all GPUs",
+        suggestion=f"convert on {fewest} such GPUs or more, or on a CPU with that memory",
+    )
+
+
+def _whole(case: Case, formats: Formats) -> int:
+    """Return the bytes of all weights in some formats."""
+    return held_by_stage(case.plan.model, Split(), formats, range(len(case.plan.model.layers))).bytes
+
+
+RULES = (
+    Rule(
+        "PF12",
+        "Format of the given checkpoint",
+        source_format,
+        keys=("quantization.weights", "quantization.groups", "trtllm_version"),
+    ),
+    Rule("PF14", "Memory of a calibration by ModelOpt", calibration_memory, keys=("quantization.weights", "hardware")),
+    Rule("PF34", "Formats that trtkit writes", maker, keys=("quantization.weights", "quantization.kv_cache")),
+)

@@ -1,0 +1,61 @@
+"""Settle the number formats of a checkpoint, and what the release calls them."""
+
+from __future__ import annotations
+
+from trtllm_kit.plan.asked import as_asked, reason_of, source_of
+from trtllm_kit.plan.formats import GROUP_SIZE, Formats
+from trtllm_kit.plan.plan import Decided, QuantizationPlan
+from trtllm_kit.spec.load import LoadedProfile
+from trtllm_kit.spec.profile_formats import GROUPED, Quantization
+from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, Layout, quant_algo
+
+
+def asked_formats(asked: Quantization) -> Formats:
+    """Return the formats a profile asks for, with upstream's group size where it leaves that open."""
+    formats = Formats(
+        weights=asked.weights,
+        kv_cache=asked.kv_cache,
+        exclude=asked.exclude,
+        groups=asked.groups.by_name if asked.groups else {},
+    )
+    if not set(formats.used) & set(GROUPED):
+        return formats
+    size = GROUP_SIZE if asked.group_size == "auto" else asked.group_size
+    return Formats(formats.weights, formats.kv_cache, formats.exclude, formats.groups, size)
+
+
+def quantization_plan(loaded: LoadedProfile, layout: Layout, version: str) -> QuantizationPlan:
+    """Decide the number formats, with upstream's name for them."""
+    asked = loaded.profile.quantization
+    formats = asked_formats(asked)
+    groups = dict(formats.groups)
+    return QuantizationPlan(
+        weights=as_asked(loaded, "quantization.weights", asked.weights),
+        kv_cache=as_asked(loaded, "quantization.kv_cache", asked.kv_cache),
+        exclude=as_asked(loaded, "quantization.exclude", asked.exclude),
+        groups=as_asked(loaded, "quantization.groups", groups) if groups else None,
+        group_size=_group_size(loaded, formats.group_size),
+        algo=algo_of(formats, layout, version),
+    )
+
+
+def _group_size(loaded: LoadedProfile, size: int | None) -> Decided[int] | None:
+    if size is None:
+        return None
+    if loaded.profile.quantization.group_size != "auto":
+        source, reason = source_of(loaded, "quantization.group_size"), reason_of(loaded, "quantization.group_size")
+        return Decided(value=size, source=source, reason=reason)
+    return Decided(value=size, source="upstream", reason=f"upstream's default of int4 is {GROUP_SIZE}")
+
+
+def algo_of(formats: Formats, layout: Layout, version: str) -> Decided[str] | None:
+    """Name what the checkpoint says it is: of several formats, that they are mixed."""
+    if not formats.used:
+        return None
+    if len(formats.used) > 1:
+        reason = f"{len(formats.used)} formats beside 16 bit: {', '.join(formats.used)}"
+        return Decided(value=MIXED_PRECISION, source="upstream", reason=reason)
+    only = formats.used[0]
+    known = quant_algo(only, layout, version)
+    reason = f"{only} in layout {layout}" + ("" if known.in_release else f"; {version} is not known to have the word")
+    return Decided(value=known.algo, source="upstream", reason=reason)

@@ -1,0 +1,83 @@
+"""What a release accepts in the checkpoint that ``trtllm-build`` reads."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from trtllm_kit.upstream.facts import Fact, rows
+
+Section = Literal["mapping", "quantization", "moe"]
+"""Sections of ``config.json`` that upstream builds by keyword, so that an unknown key is a ``TypeError``."""
+
+
+class RankModel(Fact):
+    """One architecture that the kit lays out for it."""
+
+    architecture: str
+    qwen_type: str | None = None
+    """What upstream's Qwen classes go by; None for those that its Llama classes read."""
+
+
+class RankFormat(Fact):
+    """One number format of weights in it."""
+
+    format: str
+    packed: bool
+    """False where the weights lie in the file in 16 bit, and ``trtllm-build`` makes the format as it loads them."""
+    experts: bool
+    """Whether routed experts can have it."""
+
+
+class _Key(Fact):
+    section: Section
+    key: str
+
+
+class _Part(Fact):
+    part: str
+
+
+class _RopeKind(Fact):
+    kind: str
+
+
+def rank_model(architecture: str, version: str) -> RankModel | None:
+    """Return how that release reads the architecture, or None when the kit cannot lay it out for it."""
+    found = (row for row in rows(_TABLE, "models", RankModel) if row.architecture == architecture)
+    return next((row.seen_from(version) for row in found if row.holds(version)), None)
+
+
+def rank_format(name: str, version: str) -> RankFormat | None:
+    """Return how a format of weights stands in that release's checkpoint, or None when it has none."""
+    found = (row for row in rows(_TABLE, "formats", RankFormat) if row.format == name)
+    return next((row.seen_from(version) for row in found if row.holds(version)), None)
+
+
+def rank_formats(version: str) -> tuple[str, ...]:
+    """Return the formats of weights that release's checkpoint can have, without the one of 16 bit."""
+    return tuple(row.format for row in rows(_TABLE, "formats", RankFormat) if row.holds(version))
+
+
+def kv_scale_parts(version: str) -> tuple[str, ...]:
+    """Return the scales of a quantised KV cache that release reads: one for both, later one for each as well."""
+    return tuple(row.part for row in rows(_TABLE, "kv_scales", _Part) if row.holds(version))
+
+
+def rope_kinds(version: str) -> tuple[str, ...]:
+    """Return the kinds of rope scaling that release's engines apply to these models."""
+    return tuple(row.kind for row in rows(_TABLE, "rope_kinds", _RopeKind) if row.holds(version))
+
+
+def strict_keys(section: Section, version: str) -> frozenset[str]:
+    """Return the keys that release accepts in a section of ``config.json``."""
+    return frozenset(
+        row.key for row in rows(_TABLE, "strict_keys", _Key) if row.section == section and row.holds(version)
+    )
+
+
+def spreads_remainder(version: str) -> bool:
+    """Whether the layers that pipeline stages cannot share evenly go to the first ones; else they are lost."""
+    return any(row.holds(version) for row in rows(_TABLE, "stage_remainder", Fact))
+
+
+_TABLE = "trtllm_checkpoint"
