@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # A pin for the oracle environment's torch, e.g. TORCH='torch==2.13.0'; empty takes the newest of the range.
 TORCH ?=
+# Sizes of the models that the conversion is timed on, e.g. GIGABYTES='4 16'; empty takes 1.
+GIGABYTES ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo test test-slow oracle lint types docs bench wheel clean
@@ -40,6 +42,7 @@ docs: $(VENV)/.dev  ## Write the generated reference pages again.
 
 bench: $(VENV)/.dev  ## Timings, as ratios to a baseline of the same run.
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/streams.py $(GIGABYTES)
 
 wheel: $(VENV)/.dev  ## Build the wheel into dist/.
 	$(BIN)/python -m build --wheel --outdir dist

@@ -1,6 +1,5 @@
-"""Timings as ratios to a baseline measured in the same run: ``make bench``.
+"""Timings as ratios to a baseline measured in the same run: ``make bench``, which runs ``streams.py`` too.
 
-convert   BF16 conversion of a synthetic checkpoint against reading and writing the same files, both flushed to disk
 plan      the whole ``trtkit plan`` of a 405B model against ``trtkit --version``
 health    the whole ``trtkit check-health`` of a local page against ``trtkit --version``
 """
@@ -8,8 +7,6 @@ health    the whole ``trtkit check-health`` of a local page against ``trtkit --v
 from __future__ import annotations
 
 import http.server
-import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -23,7 +20,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TRTKIT = str(Path(sys.executable).parent / "trtkit")
 RUNS = 5
-LAYERS, HIDDEN, INTERMEDIATE, VOCAB = 12, 2048, 8192, 32000
 PAGE = (ROOT / "tests" / "health" / "pages" / "triton-2.51-simulated-idle.prom").read_bytes()
 
 
@@ -36,10 +32,6 @@ def main() -> int:
         with page_server() as url:
             check = median(lambda: command("check-health", "--url", url, "-p", CPU, "--samples", "1"))
         report("check-health", check, "--version", version)
-        source, size = synthetic_model(folder / "model")
-        copied = median(lambda: copy(source, folder / "copy"), RUNS)
-        converted = median(lambda: convert(source, folder), RUNS)
-        report(f"convert BF16, {size / 1e9:.2f} GB", converted, "copy and fsync", copied)
     return 0
 
 
@@ -75,39 +67,6 @@ def model_405b(folder: Path) -> Path:
     model.mkdir(exist_ok=True)
     shutil.copy(ROOT / "tests" / "golden" / "models" / "llama-3.1-405b.json", model / "config.json")
     return model
-
-
-def synthetic_model(folder: Path) -> tuple[Path, int]:
-    """Write a Llama-shaped BF16 model of random weights; return its folder and size in bytes."""
-    sys.path.insert(0, str(ROOT))
-    from tests.support.tiny_model import write_tiny_model
-
-    sizes = {"hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "num_hidden_layers": LAYERS}
-    heads = {"num_attention_heads": 16, "num_key_value_heads": 4, "head_dim": 128, "vocab_size": VOCAB}
-    write_tiny_model(folder, shards=2, **sizes, **heads)
-    return folder, sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-
-
-def copy(source: Path, target: Path) -> None:
-    """Copy the weights through memory and flush them, as any converter must."""
-    shutil.rmtree(target, ignore_errors=True)
-    target.mkdir()
-    for path in source.glob("*.safetensors"):
-        with path.open("rb") as read, (target / path.name).open("wb") as write:
-            shutil.copyfileobj(read, write, 1 << 22)
-            os.fsync(write.fileno())
-
-
-def convert(source: Path, folder: Path) -> None:
-    """Convert to BF16 with everything the verb does: checks, hashes, journal, manifest."""
-    profile = folder / "bench.yaml"
-    profile.write_text(
-        f"base: {CPU}\nname: bench\ngpu_memory: 64 GiB\nquantization: {{weights: bf16, kv_cache: bf16}}\n"
-        "limits: {max_seq_len: 512, max_num_tokens: 512}\n"
-    )
-    shutil.rmtree(folder / "out", ignore_errors=True)
-    command("convert", source, "-p", profile, "--out", folder / "out")
-    assert json.loads((folder / "out" / "trtkit-manifest.json").read_text())["kind"] == "checkpoint"
 
 
 class page_server:  # noqa: N801  # reads as a verb

@@ -1,4 +1,4 @@
-"""BF16 and e4m3 arithmetic against ml_dtypes, an independent implementation."""
+"""BF16, e4m3, e2m1 and E8M0 arithmetic against ml_dtypes, an independent implementation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from trtllm_kit.dtypes import E4M3_MAX, decode_bf16, decode_e4m3, encode_bf16, encode_e4m3, round_e4m3
+from trtllm_kit.dtypes import (
+    E2M1_MAX,
+    E4M3_MAX,
+    decode_bf16,
+    decode_e2m1,
+    decode_e4m3,
+    decode_e8m0,
+    e8m0_at_least,
+    encode_bf16,
+    encode_e2m1,
+    encode_e4m3,
+    round_e4m3,
+)
 
 FLOATS = hnp.arrays(np.float32, st.integers(1, 64), elements=st.floats(-1e4, 1e4, width=32))
 
@@ -64,3 +76,34 @@ def test_nan_stays_nan() -> None:
     assert np.isnan(decode_bf16(encode_bf16(nan)))[0]
     assert encode_e4m3(nan)[0] == 0x7F
     assert np.isnan(round_e4m3(nan))[0]
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 64), elements=st.floats(-10, 10, width=32)))
+def test_e2m1_codes_equal_ml_dtypes_after_saturation(values: np.ndarray) -> None:
+    """Nearest even inside the range, saturating at 6, and 0 for minus zero."""
+    values = np.where(values == 0, np.float32(0), values)
+    expected = np.clip(values, -E2M1_MAX, E2M1_MAX).astype(ml_dtypes.float4_e2m1fn)
+    assert np.array_equal(expected.view(np.uint8), encode_e2m1(values))
+    assert np.array_equal(expected.astype(np.float32), decode_e2m1(encode_e2m1(values)))
+
+
+def test_e2m1_ties_go_to_the_even_code() -> None:
+    """The seven middles, a value beside one of them, and both zeros."""
+    ties = np.array([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5, np.nextafter(np.float32(0.75), np.float32(0))], np.float32)
+    assert [0, 2, 2, 4, 4, 6, 6, 1] == encode_e2m1(ties).tolist()
+    assert [0, 0] == encode_e2m1(np.array([0.0, -0.0], np.float32)).tolist()
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 64), elements=st.floats(2.0**-126, 2.0**126, width=32)))
+def test_e8m0_is_the_smallest_power_of_two_that_is_not_below(values: np.ndarray) -> None:
+    """At least the value, and less than twice it."""
+    powers = decode_e8m0(e8m0_at_least(values))
+    assert (powers >= values).all()
+    assert (powers < 2 * values).all()
+
+
+def test_e8m0_ends_at_its_last_codes() -> None:
+    """Zero and what is below 2^-127 take code 0; 2^127 is code 254, as in ml_dtypes."""
+    codes = np.arange(255, dtype=np.uint8)
+    assert [0, 0, 127, 254] == e8m0_at_least(np.array([0.0, 2.0**-140, 1.0, 2.0**127], np.float32)).tolist()
+    assert np.array_equal(codes.view(ml_dtypes.float8_e8m0fnu).astype(np.float32), decode_e8m0(codes))

@@ -167,7 +167,7 @@ class ModelConfigError(ListsProblems, CannotDo):
 
 
 class UnknownArchitecture(CannotDo):
-    """``config.json`` names an architecture the kit has no reader for."""
+    """``config.json`` names an architecture that the kit cannot read, or cannot lay out for the plan's release."""
 
     code = "KIT-MODEL-003"
 
@@ -212,6 +212,12 @@ class NotComparable(CannotDo):
     """Two checkpoints have nothing to compare: other models, other tokens, or a layout that cannot be run here."""
 
     code = "KIT-CHECKPOINT-007"
+
+
+class WorkerFailed(CannotDo):
+    """NVIDIA ModelOpt, in its own environment, stopped, fell silent, or left other tensors than were asked for."""
+
+    code = "KIT-CHECKPOINT-008"
 
 
 class BuildFailed(CannotDo):

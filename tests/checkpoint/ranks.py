@@ -206,6 +206,11 @@ class Plain:
         del name
         return None
 
+    def input_factor(self, module: str) -> F32 | None:
+        """Return none."""
+        del module
+        return None
+
     def number_format(self, name: str) -> str:
         """Return the one that stands for 16 bit."""
         del name

@@ -19,7 +19,7 @@ from tests.checkpoint.recorders import Recorder
 from tests.checkpoint.test_reader import edit_index
 from tests.support.tiny_model import write_tiny_model
 from tests.test_files import UNFIT
-from trtllm_kit.checkpoint import convert as convert_module
+from trtllm_kit.checkpoint import shards
 from trtllm_kit.checkpoint.convert import convert
 from trtllm_kit.checkpoint.load import load_reference, load_tokenizer
 from trtllm_kit.checkpoint.reader import open_weights
@@ -184,7 +184,7 @@ def test_a_checkpoint_with_what_is_no_file_is_refused_at_once(tmp_path: Path, ki
     convert(source, plan_for(source), tmp_path / "bf16", Silent())
     for folder, name, wrong, read in (
         ("fp8", "tokenizer.json", ModelNotFound, load_tokenizer),
-        ("fp8", "hf_quant_config.json", TensorError, load_reference),
+        ("fp8", "hf_quant_config.json", ModelConfigError, load_reference),
         ("bf16", "trtkit-conversion.json", ManifestError, load_reference),
     ):
         (tmp_path / folder / name).unlink()
@@ -284,6 +284,6 @@ def test_a_disk_that_fills_up_during_the_run_is_an_error(
 ) -> None:
     """Another writer took the room after the check; the stage is removed."""
     source = write_tiny_model(tmp_path / "source", num_hidden_layers=6)
-    monkeypatch.setattr(convert_module, "_ROOM_FOR_SMALL_FILES", -(1 << 40))
+    monkeypatch.setattr(shards, "_ROOM_FOR_SMALL_FILES", -(1 << 40))
     refused(source, plan_for(source), small_disk / "out", StorageError, "No space left")
     assert [] == list(small_disk.iterdir())

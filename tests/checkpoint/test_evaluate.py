@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.checkpoint.plans import plan_for
+from tests.checkpoint.ranks import rank_plan
 from tests.checkpoint.test_check import rewrite, tensors_of
 from tests.support.tiny_model import write_safetensors, write_tiny_model
+from trtllm_kit.checkpoint.convert import convert
 from trtllm_kit.checkpoint.evaluate import compare, compare_pieces, report_of
 from trtllm_kit.checkpoint.load import load_reference, load_tokenizer, open_checkpoint
 from trtllm_kit.checkpoint.loss import weakest
@@ -189,6 +192,19 @@ def test_rank_files_of_another_maker_are_refused_by_name(tmp_path: Path) -> None
     (tmp_path / "b" / "rank0.safetensors").touch()
     with pytest.raises(NotComparable, match="is a TensorRT-LLM checkpoint of another maker"):
         compare(a, tmp_path / "b", held_text(), Silent())
+
+
+def test_rank_files_of_a_conversion_are_put_together_and_compared(tmp_path: Path) -> None:
+    """Two tensor ranks and two stages of 16 bit have lost nothing; of FP8 what the unified layout loses, nearly."""
+    source = write_tiny_model(tmp_path / "source")
+    convert(source, rank_plan(source, tensor=2, pipeline=2), tmp_path / "ranks", Silent())
+    assert (tmp_path / "ranks" / "rank3.safetensors").is_file()
+    same = compare(source, tmp_path / "ranks", held_text(), Silent(), most_tokens=64)
+    assert (0.0, 1.0) == (same.kl_mean, same.top1_agreement)
+    convert(source, rank_plan(source, tensor=2, weights="fp8"), tmp_path / "fp8", Silent())
+    convert(source, plan_for(source, "fp8"), tmp_path / "unified", Silent())
+    lost = [compare(source, tmp_path / name, held_text(), Silent(), 64).kl_mean for name in ("fp8", "unified")]
+    assert lost[0] == pytest.approx(lost[1], rel=0.5)
 
 
 def test_a_report_comes_back_from_a_manifest_with_every_figure(tmp_path: Path) -> None:

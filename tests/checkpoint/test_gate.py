@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.checkpoint.plans import plan_for
 from tests.checkpoint.test_check import rewrite, tensors_of
 from tests.support.tiny_model import write_tiny_model
-from trtllm_kit.checkpoint.convert import convert
+from trtllm_kit.checkpoint.convert import Terms, convert
 from trtllm_kit.checkpoint.evaluate import Comparison
 from trtllm_kit.checkpoint.gate import judge, require_quality
 from trtllm_kit.checkpoint.loss import LayerLoss, weakest
@@ -179,9 +179,9 @@ def test_an_asked_limit_stops_a_conversion_that_the_floors_would_let_through(tmp
     """FP8 loses something, so asked for no loss at all it is not published; nothing is left."""
     source = write_tiny_model(tmp_path / "source")
     with pytest.raises(QualityGateFailed, match="mean KL divergence"):
-        convert(source, plan_for(source, "fp8"), tmp_path / "out", Silent(), quality=STRICT)
+        convert(source, plan_for(source, "fp8"), tmp_path / "out", Silent(), terms=Terms(STRICT))
     assert ["source"] == [path.name for path in tmp_path.iterdir()]
-    made = convert(source, plan_for(source, "fp8"), tmp_path / "out", Silent(), quality=Quality(perplexity=0.4))
+    made = convert(source, plan_for(source, "fp8"), tmp_path / "out", Silent(), terms=Terms(Quality(perplexity=0.4)))
     assert made.report is not None
     assert 2 == len(made.report.layers)
     assert made.report.facts() == made.manifest.facts["quality"]
@@ -192,18 +192,18 @@ def test_what_is_up_to_date_is_held_to_the_limits_of_today(tmp_path: Path) -> No
     source = write_tiny_model(tmp_path / "source")
     made = convert(source, plan_for(source, "fp8"), tmp_path / "out", Silent())
     with pytest.raises(QualityGateFailed, match="mean KL divergence"):
-        convert(source, plan_for(source, "fp8"), tmp_path / "out", Silent(), quality=STRICT)
-    again = convert(source, plan_for(source, "fp8"), tmp_path / "out", Silent(), quality=Quality(perplexity=0.4))
+        convert(source, plan_for(source, "fp8"), tmp_path / "out", Silent(), terms=Terms(STRICT))
+    again = convert(source, plan_for(source, "fp8"), tmp_path / "out", Silent(), terms=Terms(Quality(perplexity=0.4)))
     assert (True, made.manifest) == (again.up_to_date, again.manifest)
 
 
 def test_a_gate_on_16_bit_compares_and_leaves_no_trace(tmp_path: Path) -> None:
     """The copy has lost nothing; the manifest is that of a conversion without a gate, whichever ran first."""
     source = write_tiny_model(tmp_path / "source")
-    gated = convert(source, plan_for(source), tmp_path / "gated", Silent(), quality=STRICT)
+    gated = convert(source, plan_for(source), tmp_path / "gated", Silent(), terms=Terms(STRICT))
     plain = convert(source, plan_for(source), tmp_path / "plain", Silent())
     assert gated.report is not None
     assert 0.0 == gated.report.kl_mean
     assert plain.report is None
     assert gated.manifest == plain.manifest
-    assert convert(source, plan_for(source), tmp_path / "plain", Silent(), quality=STRICT).up_to_date
+    assert convert(source, plan_for(source), tmp_path / "plain", Silent(), terms=Terms(STRICT)).up_to_date

@@ -13,7 +13,7 @@ from tests.support.specs import gemma3_27b, phi4_mini
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.convert import conversion_steps
 from trtllm_kit.checkpoint.layout import (
-    _in_files,
+    in_files,
     quantised_modules,
     unquantised_modules,
     writes_kv_scales,
@@ -157,7 +157,7 @@ def test_float32_is_rounded_to_bfloat16(tmp_path: Path) -> None:
 def test_shards_keep_the_limit_the_order_and_the_alignment(sizes: list[tuple[str, int]], most: int) -> None:
     """No shard is larger than the limit unless one tensor is; every tensor lies on a multiple of its element."""
     steps = [TensorStep(str(at), dtype, (count,)) for at, (dtype, count) in enumerate(sizes)]
-    filed = _in_files(steps, most)
+    filed = in_files(steps, most)
     assert sorted(step.name for step in steps) == sorted(step.name for step in filed)
     files = sorted({step.file for step in filed})
     width = {"BF16": 2, "F32": 4, "F8_E4M3": 1}

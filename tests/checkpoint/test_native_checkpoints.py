@@ -17,11 +17,12 @@ from trtllm_kit.checkpoint.packed import packed
 from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.checkpoint.stored_weights import StoredWeights
 from trtllm_kit.checkpoint.text import held_text
-from trtllm_kit.errors import TensorError
+from trtllm_kit.errors import FormatNotMade, TensorError
 from trtllm_kit.progress import Silent
 from trtllm_kit.spec.profile_formats import KvFormat, PartFormat
 
-WIDER = {"hidden_size": 256, "intermediate_size": 384, "head_dim": 64}
+WIDER = {"hidden_size": 256, "intermediate_size": 384, "head_dim": 64, "num_hidden_layers": 1}
+"""Widths that every format takes, and one layer: random weights of two lose near as much as the gate allows."""
 NATIVE: tuple[PartFormat, ...] = ("fp8_rowwise", "fp8_block", "int8_wo", "int4_wo", "mxfp8", "nvfp4")
 LOST: dict[PartFormat, float] = {
     "fp8_rowwise": 0.04, "fp8_block": 0.04, "int8_wo": 0.02, "int4_wo": 0.2, "mxfp8": 0.04, "nvfp4": 0.2,
@@ -32,12 +33,14 @@ UP = "model.layers.0.mlp.up_proj"
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random Llama whose widths every format takes."""
-    return write_tiny_model(tmp_path_factory.mktemp("source"), seed=3, **WIDER)
+    """A random Llama."""
+    return write_tiny_model(tmp_path_factory.mktemp("source"), seed=6, **WIDER)
 
 
 @pytest.fixture(scope="module", params=NATIVE)
-def converted(request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[PartFormat, Path]:
+def converted(
+    request: pytest.FixtureRequest, source: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[PartFormat, Path]:
     """The model in one format."""
     out = tmp_path_factory.mktemp(request.param) / "out"
     convert(source, plan_for(source, request.param), out, Silent())
@@ -48,8 +51,10 @@ def test_every_linear_is_stored_in_the_format(converted: tuple[PartFormat, Path]
     """All seven of a layer, told from the tensors alone; embedding, head and norms stay in 16 bit."""
     name, out = converted
     weights = StoredWeights(open_weights(out))
-    linears = [f"self_attn.{short}_proj" for short in "qkvo"] + [f"mlp.{short}_proj" for short in ("gate", "up", "down")]
-    assert {name} == {weights.number_format(f"model.layers.1.{linear}.weight") for linear in linears}
+    linears = [f"self_attn.{short}_proj" for short in "qkvo"] + [
+        f"mlp.{short}_proj" for short in ("gate", "up", "down")
+    ]
+    assert {name} == {weights.number_format(f"model.layers.0.{linear}.weight") for linear in linears}
     assert {"plain"} == {weights.number_format(end) for end in ("model.embed_tokens.weight", "lm_head.weight")}
     assert (name,) == weights.formats
 
@@ -101,14 +106,16 @@ def test_nvfp4_shares_scales_among_what_the_runtime_fuses(source: Path, tmp_path
 
 @pytest.mark.parametrize("kv_cache", ["fp8", "nvfp4"])
 def test_nvfp4_weights_take_a_quantised_kv_cache(source: Path, tmp_path: Path, kv_cache: KvFormat) -> None:
-    """Scales of keys and values are largest magnitude / 448 for both, and the reference's cache rounds to the format."""
+    """Scales of keys and values are amax / 448 for both, and the reference's cache rounds to the format."""
     convert(source, plan_for(source, "nvfp4", kv_cache), tmp_path / "out", Silent())
     opened = open_checkpoint(tmp_path / "out")
     calibrated = json.loads((tmp_path / "out" / "trtkit-calibration.json").read_text())["amax"]
     name = "model.layers.0.self_attn.k_proj.k_scale"
     assert pytest.approx(calibrated[name] / 448, rel=1e-6) == opened.weights.scale(name)
     assert kv_cache == opened.kv_format
-    assert kv_cache == load_reference(tmp_path / "out")._layers[0].kv_scales.number_format
+    scales = load_reference(tmp_path / "out")._layers[0].kv_scales
+    assert scales is not None
+    assert kv_cache == scales.number_format
 
 
 def test_int4_takes_groups_of_64(source: Path, tmp_path: Path) -> None:
@@ -157,3 +164,42 @@ def test_a_weight_without_its_scales_is_no_format(source: Path, tmp_path: Path) 
     assert packed(tensors, name) is None
     del tensors[f"{UP}.weight_scale"]
     assert packed(tensors, name) is None
+
+
+@pytest.mark.parametrize(
+    ("weights", "widths", "what"),
+    [
+        ("nvfp4", {"intermediate_size": 40}, r"down_proj\.weight does not fit nvfp4"),
+        ("mxfp8", {"intermediate_size": 48}, r"48 input features are no multiple of 32"),
+        ("int4_wo", {"hidden_size": 192}, r"192 input features are no multiple of 128"),
+        ("int4_wo", {"hidden_size": 128, "intermediate_size": 129}, r"129 output features are no multiple of 2"),
+    ],
+)
+def test_widths_that_a_format_does_not_take_are_refused_before_the_first_byte(
+    weights: PartFormat, widths: dict[str, int], what: str, tmp_path: Path
+) -> None:
+    """With the tensor and both numbers, all tensors at once."""
+    source = write_tiny_model(tmp_path / "source", **widths)
+    with pytest.raises(TensorError, match=what):
+        convert(source, plan_for(source, weights), tmp_path / "out", Silent())
+    assert ["source"] == [path.name for path in tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("weights", ["fp8_rowwise", "fp8_block", "int8_wo", "int4_wo", "mxfp8"])
+def test_fused_experts_are_refused_in_formats_nobody_reads(weights: PartFormat, tmp_path: Path) -> None:
+    """Llama 4's experts lie in one tensor, for which these formats have no layout."""
+    source = write_tiny_model(tmp_path / "source", "llama4", hidden_size=128, intermediate_size_mlp=128)
+    with pytest.raises(FormatNotMade, match="experts in one tensor"):
+        convert(source, plan_for(source, weights), tmp_path / "out", Silent())
+
+
+def test_a_configuration_that_names_another_format_is_refused(source: Path, tmp_path: Path) -> None:
+    """A runtime would read noise, or fail after minutes."""
+    convert(source, plan_for(source, "int8_wo"), tmp_path / "out", Silent())
+    path = tmp_path / "out" / "hf_quant_config.json"
+    document = json.loads(path.read_text())
+    document["quantization"]["quant_algo"] = "NVFP4"
+    path.write_text(json.dumps(document))
+    with pytest.raises(TensorError, match="NVFP4") as caught:
+        open_checkpoint(tmp_path / "out")
+    assert "int8_wo" in caught.value.why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.checkpoint.ranks import Plain, RankFolder, bf16_values, rank_plan
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.convert import convert
 from trtllm_kit.checkpoint.load import open_checkpoint
+from trtllm_kit.errors import KitError, TensorError
 from trtllm_kit.progress import Silent
 from trtllm_kit.reference.model import ReferenceModel
 from trtllm_kit.spec.load import load_model
@@ -145,10 +147,10 @@ def test_scales_of_rows_and_blocks_follow_their_rank(tmp_path: Path, family: str
     folder = RankFolder(tmp_path / "out")
     wanted, found = bf16_values(source / "model.safetensors"), folder.reassembled()
     for name in (name for name in wanted if name.endswith("_proj.weight")):
-        blocks = np.abs(wanted[name]).reshape(len(wanted[name]), -1, 16).max(axis=-1, keepdims=True)
-        near = np.abs(wanted[name]).reshape(blocks.shape[0], -1, 16) if weights == "fp8_rowwise" else blocks / 6
-        allowed = np.maximum(near * bound * 1.07, np.abs(wanted[name]).max() / 448 * 2.0**-9)
-        assert (np.abs(wanted[name] - found[name]).reshape(allowed.shape) <= allowed).all(), name
+        values = np.abs(wanted[name]).reshape(len(wanted[name]), -1, 16)
+        near = values if weights == "fp8_rowwise" else values.max(axis=-1, keepdims=True) / 6
+        allowed = np.maximum(near * bound * 1.07, values.max() / 448 * 2.0**-9)
+        assert (np.abs(wanted[name] - found[name]).reshape(values.shape) <= allowed).all(), name
     assert {"fp8_rowwise": "FP8_PER_CHANNEL_PER_TOKEN", "nvfp4": "NVFP4"}[weights] == (
         folder.config["quantization"]["quant_algo"]
     )
@@ -163,6 +165,47 @@ def test_the_kit_reads_back_what_it_wrote(tmp_path: Path, family: str, formats: 
     source = write_tiny_model(tmp_path / "source", family, **DENSE)
     split = (4, 2, 2) if family == "mixtral" else (4, 2, 1)
     convert(source, rank_plan(source, *split, weights=formats, kv_cache="fp8"), tmp_path / "out", Silent())
-    opened, found = open_checkpoint(tmp_path / "out"), RankFolder(tmp_path / "out").reassembled()
+    opened, folder = open_checkpoint(tmp_path / "out"), RankFolder(tmp_path / "out")
+    found = folder.reassembled()
     assert [] == [name for name in found if not np.array_equal(found[name], opened.weights.tensor(name))]
     assert "fp8" == opened.kv_format
+    attention = "model.layers.1.self_attn."
+    assert 1.0 == opened.weights.scale(f"{attention}k_proj.k_scale")
+    stored = folder.ranks[4].get("transformer.layers.0.attention.qkv.activation_scaling_factor")
+    assert (None if stored is None else stored[1].item()) == opened.weights.scale(f"{attention}k_proj.input_scale")
+    assert {"fp8": "fp8", "bf16": "plain"}.get(formats, formats) == (
+        opened.weights.number_format(f"{attention}v_proj.weight")
+    )
+
+
+def test_mixed_formats_lie_side_by_side_and_are_named_in_a_file_of_their_own(tmp_path: Path) -> None:
+    """FP8 attention beside weight-only feed-forward: each tensor as its format says, and quant_cfg.json names both."""
+    source = write_tiny_model(tmp_path / "source", "llama", **DENSE)
+    groups = {"attention": "fp8", "feed_forward": "int8_wo"}
+    convert(source, rank_plan(source, 2, weights="mixed", groups=groups), tmp_path / "out", Silent())
+    folder = RankFolder(tmp_path / "out")
+    dtypes = {name: dtype for name, (dtype, _) in folder.ranks[1].items() if name.startswith("transformer.layers.1.")}
+    assert "F8_E4M3" == dtypes["transformer.layers.1.attention.dense.weight"]
+    assert "BF16" == dtypes["transformer.layers.1.mlp.proj.weight"]
+    named = json.loads((tmp_path / "out" / "quant_cfg.json").read_text("utf-8"))["quantized_layers"]
+    assert {"quant_algo": "FP8"} == named["transformer.layers.1.attention.dense"]
+    assert {"quant_algo": "W8A16"} == named["transformer.layers.1.mlp.proj"]
+
+
+def test_files_of_another_split_are_told_all_at_once(tmp_path: Path) -> None:
+    """Rank files that do not fit the record beside them are refused with every tensor that is wrong."""
+    source = write_tiny_model(tmp_path / "source", "llama", **DENSE)
+    convert(source, rank_plan(source, 2), tmp_path / "out", Silent())
+    record = tmp_path / "out" / "trtkit-conversion.json"
+    record.write_text(record.read_text("utf-8").replace('"tensor": 2', '"tensor": 1'), "utf-8")
+    with pytest.raises(TensorError, match=r"\d\d problems"):
+        open_checkpoint(tmp_path / "out")
+
+
+def test_a_missing_rank_file_is_named(tmp_path: Path) -> None:
+    """Without the file of one rank the checkpoint cannot be read."""
+    source = write_tiny_model(tmp_path / "source", "llama", **DENSE)
+    convert(source, rank_plan(source, 2), tmp_path / "out", Silent())
+    (tmp_path / "out" / "rank1.safetensors").unlink()
+    with pytest.raises(KitError, match=r"rank1\.safetensors"):
+        open_checkpoint(tmp_path / "out")

@@ -98,8 +98,8 @@ def test_shards_renamed_into_place_are_refused(
 
 
 def test_shards_that_are_swapped_and_put_back_are_refused_too(tmp_path: Path, source: Path, other: Path) -> None:
-    """At the end all is as it was, and yet a part came from elsewhere."""
-    meddling = Meddling(WRITING, 20_000, swap(source, other)).then(WRITING, 60_000, lambda: restore(source))
+    """At the end all is as it was, and yet a part came from elsewhere: all of the second shard."""
+    meddling = Meddling(WRITING, 20_000, swap(source, other)).then(WRITING, 130_000, lambda: restore(source))
     refused(source, tmp_path / "out", meddling, "bf16", "model-0000")
 
 

@@ -65,11 +65,10 @@ def test_the_page_is_written_whatever_the_verdict(made: Path, tmp_path: Path) ->
     assert 1 == ran.code
     assert 2 == page.read_text().count("<svg")
     assert [page] == list(tmp_path.iterdir())
-    lost = trtkit(
-        "evaluate", made / "model", made / "ckpt", "--tokens", "64", "--html", tmp_path / "no" / "report.html"
-    )
-    assert 3 == lost.code
-    assert "KIT-ARTIFACT-003" in lost.err
+    for place in (tmp_path / "no" / "report.html", tmp_path):
+        lost = trtkit("evaluate", made / "model", made / "no-such-model", "--html", place)
+        assert 3 == lost.code
+        assert "KIT-ARTIFACT-003" in lost.err  # before the models are looked at
 
 
 def test_a_text_of_records_is_read(made: Path, tmp_path: Path) -> None:
@@ -144,3 +143,19 @@ def test_the_seed_changes_what_is_measured(made: Path, tmp_path: Path) -> None:
     keys = [one["manifest"]["key"] for one in (first, second, again)]
     assert keys[0] != keys[1] == keys[2]
     assert [False, False, True] == [one["up_to_date"] for one in (first, second, again)]
+
+
+def test_calibration_options_that_would_do_nothing_are_2(made: Path, tmp_path: Path) -> None:
+    """16 bit measures nothing, and plain text has no fields; an option is never passed over in silence."""
+    plain = tmp_path / "plain.yaml"
+    plain.write_text(PROFILE.replace("weights: fp8, kv_cache: fp8", "weights: bf16, kv_cache: bf16"))
+    ran = trtkit("convert", made / "model", "-p", plain, "--out", tmp_path / "out", "--calib-samples", "3")
+    assert 2 == ran.code
+    assert "nothing to measure" in ran.err
+    (tmp_path / "mine.txt").write_text("the man in the tin")
+    ran = trtkit(
+        "convert", made / "model", "-p", made / "profile.yaml", "--out", tmp_path / "out",
+        "--calib-data", tmp_path / "mine.txt", "--calib-field", "note",
+    )  # fmt: skip
+    assert 2 == ran.code
+    assert "only with a .jsonl file" in ran.err

@@ -32,7 +32,7 @@ from trtllm_kit.plan.quantization import idle_patterns
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.load import load_hardware
-from trtllm_kit.spec.model import Attention, Layer, ModelSpec, Rope
+from trtllm_kit.spec.model import Attention, Layer, ModelSpec, Rope, StoredFormats
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "checks.md"
 
@@ -75,6 +75,7 @@ def with_facts(model: ModelSpec, **facts: Any) -> ModelSpec:
 
 
 ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
+SPLIT = {"parallelism.tensor": 8}
 MIXED = {"quantization.weights": "mixed", "quantization.groups": {"attention": "fp8", "experts": "nvfp4"}}
 INT8_CACHE = {"quantization.weights": "int8_wo", "quantization.kv_cache": "int8"}
 NVFP4_CACHE = {"quantization.weights": "fp8", "quantization.kv_cache": "nvfp4"}
@@ -118,28 +119,28 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "limits.max_seq_len: 4096"),
     ("PF40", WARNING, phi4_mini(), hardware(), {"limits.max_seq_len": 8192, "trtllm_version": "1.1.0"},
      "max_seq_len 8,192, trained length 4,096", "limits.max_seq_len: 4096"),
-    ("PF12", ERROR, with_facts(llama_8b(), quantized_as="awq"), hardware(), {}, "beside it says awq",
+    ("PF12", ERROR, with_facts(llama_8b(), stored=StoredFormats(method="awq")), hardware(), {}, "beside it says awq",
      "give the folder of the model's BF16 original, or set quantization.weights: int4_awq on the original; "
      "no PyTorch backend reads AutoAWQ files"),
     ("PF12", WARNING, qwen3_moe(2), hardware(8, 192, capability=100), MIXED, "fp8 and nvfp4 make MIXED_PRECISION",
      "one format for all quantised parts, and bf16 for the others"),
     ("PF14", WARNING, llama_70b(), hardware(1, 80), {"quantization.weights": "int4_awq"},
-     "131.42 GiB in 16 bit + 37.19 GiB of the result, without activations; 74.51 GiB in all GPUs",
+     "131.42 GiB in 16 bit + 37.80 GiB of the result, without activations; 80.00 GiB in all GPUs",
      "convert on 3 such GPUs or more, or on a CPU with that memory"),
     ("PF5", ERROR, llama(2, 1024, 8, 8, 1216), hardware(), {"quantization.weights": "int4_wo"},
      "1,216 input features / 1 rank is not a multiple of 128", 'add "*down_proj" to quantization.exclude'),
-    ("PF5", ERROR, llama(2, 1024, 8, 8, 1536), hardware(8), {"quantization.weights": "int4_awq", "parallelism.tensor": 8},
+    ("PF5", ERROR, llama(2, 1024, 8, 8, 1536), hardware(8), SPLIT | {"quantization.weights": "int4_awq"},
      "1,536 input features / 8 ranks is not a multiple of 128",
      'parallelism.tensor: 4, or add "*down_proj" to quantization.exclude'),
-    ("PF6", WARNING, llama(2, 1024, 8, 8, 1360), hardware(8), {"quantization.weights": "int8_wo", "parallelism.tensor": 8},
-     "1,360 features / 8 ranks x 8 bits is no multiple of 32 bytes",
-     'parallelism.tensor: 4, or add "*gate_proj" to quantization.exclude'),
+    ("PF6", WARNING, llama(2, 1024, 8, 8, 1344), hardware(8), SPLIT | {"quantization.weights": "int8_wo"},
+     "1,344 features / 8 ranks x 8 bits is no multiple of 32 bytes",
+     'parallelism.tensor: 2, or add "*gate_proj" to quantization.exclude'),
     ("PF6", WARNING, narrow_moe(), hardware(), {"quantization.weights": "int8_wo"},
      "1,504 features / 1 rank is no multiple of 64", 'add "*gate_proj" to quantization.exclude'),
     ("PF6", INFO, qwen3_moe(2), hardware(8), {"quantization.weights": "fp8_block", "parallelism.tensor": 8},
      "1,536 features / 8 ranks is not a multiple of 128", "nothing to do"),
     ("PF7", WARNING, llama_8b(), hardware(capability=100), {"quantization.weights": "mxfp8"},
-     "MXFP8; NVIDIA/TensorRT-LLM QuantAlgo", "trtllm_version: 1.3.0rc20, or quantization.weights: fp8"),
+     "MXFP8; NVIDIA/TensorRT-LLM QuantAlgo", "trtllm_version: main, or quantization.weights: fp8"),
     ("PF7", WARNING, llama_8b(), hardware(), {"quantization.weights": "int8_sq"},
      "and the PyTorch backend has no kernel of SmoothQuant", "quantization.weights: fp8"),
     ("PF7", WARNING, llama_8b(), hardware(capability=100),

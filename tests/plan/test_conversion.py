@@ -109,3 +109,29 @@ def test_records_are_equal_exactly_when_their_texts_and_digests_are(one: dict[st
     assert same == (first.digest == second.digest)
     assert same == (() == differences(first, second))
     assert first == ConversionRecord.model_validate_json(conversion_text(first))
+
+
+def calibrated_with(changes: dict[str, Any], once: tuple[str, ...] = ()) -> ConversionRecord:
+    """Return the conversion of an FP8 8B with these calibration keys, some of them set for one run."""
+    loaded = profile(FP8 | {f"calibration.{key}": value for key, value in changes.items()})
+    found = "a" * 64 if "text" in changes else None
+    return conversion_of(make_plan(llama_8b(), replace(loaded, calibration_sha256=found, for_one_run=once), hardware()))
+
+
+def test_what_was_set_for_one_run_is_no_drift_and_all_else_is() -> None:
+    """A profile need not repeat the options of convert; of what they did not set it is still held to its word."""
+    once = calibrated_with({"samples": 3, "text": "mine.jsonl", "field": "note"}, ("field", "samples", "text"))
+    assert () == differences(once, record_of(FP8))
+    assert once.digest != record_of(FP8).digest
+    longer = calibrated_with({"tokens_per_sample": 99})
+    assert ("calibration.tokens_per_sample (was 256, now 99)",) == differences(once, longer)
+    asked = calibrated_with({"samples": 3})
+    assert ("calibration.samples (was 3, now 16)",) == differences(asked, record_of(FP8))
+
+
+def test_records_and_plain_text_of_one_content_are_two_calibrations() -> None:
+    """The name of the file decides which pieces are run; its place still does not."""
+    plain, records = calibrated_with({"text": "mine.txt"}), calibrated_with({"text": "mine.jsonl"})
+    assert ("calibration.jsonl (was False, now True)",) == differences(plain, records)
+    assert records == calibrated_with({"text": "elsewhere/other.jsonl"})
+    assert records != calibrated_with({"text": "mine.jsonl", "field": "note"})

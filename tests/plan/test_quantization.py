@@ -17,7 +17,7 @@ from trtllm_kit.plan.quantization import (
     plain_weights_advice,
     tensor_formats,
 )
-from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.model import ModelSpec, StoredFormats
 from trtllm_kit.spec.tensors import Role, TensorFact
 
 
@@ -141,4 +141,4 @@ def test_biases_of_fused_experts_are_no_weights() -> None:
 )
 def test_how_to_come_by_plain_weights(model: ModelSpec, method: str, advice: str) -> None:
     """What was never published in 16 bit is turned into it first."""
-    assert advice in plain_weights_advice(model.model_copy(update={"quantized_as": method}))
+    assert advice in plain_weights_advice(model.model_copy(update={"stored": StoredFormats(method=method)}))

@@ -90,7 +90,7 @@ def test_modelopt_exports_are_marked(tmp_path: Path) -> None:
     folder = model(tmp_path, json.dumps(config("llama")))
     assert load_model(folder).quantized_as is None
 
-    (folder / "hf_quant_config.json").write_text("{}")
+    (folder / "hf_quant_config.json").write_text('{"quantization": {"quant_algo": "FP8"}}')
     assert "modelopt" == load_model(folder).quantized_as
 
     model(tmp_path, json.dumps(config("llama", quantization_config={"quant_method": "awq"})))

@@ -105,3 +105,17 @@ def test_calibration_for_one_run_goes_over_the_profile(tmp_path: Path) -> None:
 def test_a_file_of_records_is_known_by_its_name(name: str | None, records: bool) -> None:
     """So that a plan knows it without opening the file."""
     assert records == is_jsonl(name)
+
+
+def test_a_field_belongs_to_a_file_of_records(tmp_path: Path) -> None:
+    """A profile that names one beside plain text is refused; another text for one run does not inherit it."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(HEAD + "calibration: {text: mine.txt, field: note}\n")
+    with pytest.raises(ProfileError) as caught:
+        load_profile(str(file))
+    assert "calibration.field" in caught.value.problems[0]
+    file.write_text(HEAD + "calibration: {text: mine.jsonl, field: note}\n")
+    own = load_profile(str(file))
+    assert "note" == own.profile.calibration.field
+    assert with_calibration(own, {"text": "other.txt"}).profile.calibration.field is None
+    assert "note" == with_calibration(own, {"samples": 3}).profile.calibration.field

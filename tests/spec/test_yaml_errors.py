@@ -50,7 +50,8 @@ VERSION = "text such as 1.2.1, main"
         (
             "quantization: {weights: fp9}",
             "quantization.weights",
-            "found fp9 (text); allowed one of bf16, fp8, nvfp4; did you mean fp8?",
+            "found fp9 (text); allowed one of bf16, fp8, fp8_rowwise, fp8_block, int8_wo, int4_wo, mxfp8, nvfp4, "
+            "int4_awq, w4a8_awq, int8_sq, mxfp4, mixed; did you mean fp8?",
         ),
         ("quantization: {exclude: x}", "quantization.exclude", "found x (text); allowed a list of text"),
         (

@@ -62,6 +62,7 @@ def test_16_bit_has_no_word() -> None:
 
 def test_methods_of_quantised_checkpoints_say_what_else_to_do() -> None:
     """Each known method has its way, and an unknown one none."""
-    found = {name: quant_method(name) for name in ("awq", "gptq", "bitsandbytes", "compressed-tensors", "modelopt", "fp8")}
+    methods = ("awq", "gptq", "bitsandbytes", "compressed-tensors", "modelopt", "fp8")
+    found = {name: quant_method(name) for name in methods}
     assert all(row is not None and "." not in row.instead[-1] for row in found.values())
     assert quant_method("zip") is None

@@ -13,7 +13,8 @@ from trtllm_kit.upstream.facts import in_range, read_table, spelt_out, version_k
 
 TABLES = sorted(path.stem for path in package_file("upstream").glob("*.yaml"))
 IDENTITY = (
-    "key", "name", "architecture", "world", "part", "format", "kind", "kinds", "attention", "version", "layout", "method",
+    "key", "name", "architecture", "world", "part", "format", "kind", "kinds", "attention", "version", "layout",
+    "method", "scheme",
 )  # fmt: skip
 """Fields that together say what a row is about; two rows about the same must not share a release."""
 NOT_ROWS = ("sources", "defaults")

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import functools
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from trtllm_kit.build.step import PYTHON, Run
-from trtllm_kit.errors import BuildFailed, MissingTool, storage_error
+from trtllm_kit.child import end, start
+from trtllm_kit.errors import BuildFailed, storage_error
 from trtllm_kit.units import format_seconds
 
 _TAIL_LINES = 5
-_PR_SET_PDEATHSIG = 1
-"""``prctl(2)``: the signal a process gets when its parent ends, however it ends."""
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def run(step: Run, folder: Path, log: Path) -> None:
@@ -44,41 +37,13 @@ def run(step: Run, folder: Path, log: Path) -> None:
 
 def _wait(argv: list[str], step: Run, folder: Path, output: int) -> int | str:
     """Return the exit code, or a word for having been stopped at the deadline; leave no process behind."""
-    try:
-        child = subprocess.Popen(
-            argv,
-            cwd=folder,
-            env=os.environ | step.env,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            preexec_fn=functools.partial(_end_with, os.getpid()),  # no thread of trtkit is at work here
-        )
-    except (FileNotFoundError, PermissionError):
-        raise MissingTool(
-            f"cannot run {argv[0]}", why="there is no such program, or it may not be run", hint=f"install {argv[0]}"
-        ) from None
+    child = start(argv, stdout=output, stderr=subprocess.STDOUT, folder=folder, env=step.env)
     try:
         return child.wait(step.timeout_seconds)
     except subprocess.TimeoutExpired:
         return f"nothing: it was stopped after {format_seconds(step.timeout_seconds)}"
     finally:
-        _end(child)
-
-
-def _end_with(parent: int) -> None:
-    """In the child: end when trtkit is killed, so that no program writes into the stage of the run after it."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Kill whatever is left of the child's session, also when trtkit itself is interrupted."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+        end(child)
 
 
 def _failed(step: Run, log: Path, why: str) -> BuildFailed:

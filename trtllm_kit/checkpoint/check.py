@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from itertools import chain, islice
 
 import numpy as np
 
-from trtllm_kit.checkpoint.header import StoredTensor
 from trtllm_kit.checkpoint.matrix import tile_ranges, whole
 from trtllm_kit.checkpoint.names import DTYPE_NAMES
 from trtllm_kit.checkpoint.packed import packed
@@ -22,9 +21,9 @@ from trtllm_kit.spec.vision import vision_of
 
 _BUFFERS = (".rotary_emb.inv_freq", ".masked_bias")
 """Endings of tensors that hold constants, which old versions of transformers saved."""
-_ValuesShape = Callable[[StoredTensor], tuple[int, ...] | None]
-"""The shape of the values in a stored tensor, or None when it cannot be read as it is."""
-_MOST_PROBLEMS = 1000
+_ValuesShape = Callable[[str], tuple[int, ...] | None]
+"""The shape of a tensor's values by its name, or None when it cannot be read as it is."""
+MOST_PROBLEMS = 1000
 """Problems that are looked for; with more the folder is another model, or config.json names absurd sizes."""
 _MISSING_ADVICE = "download the model again, or correct config.json"
 
@@ -45,10 +44,17 @@ def check_source(weights: WeightFolder, model: ModelSpec) -> Extras:
     if problems:
         raise_all(problems[:1], weights.folder)
     wanted = {"F32", DTYPE_NAMES[model.dtype]}
-    problems += _differences(weights, model, lambda stored: stored.shape if stored.dtype in wanted else None)
-    if len(problems) == _MOST_PROBLEMS:
+
+    def values_shape(name: str) -> tuple[int, ...] | None:
+        stored = weights.tensors.get(name)
+        return stored.shape if stored is not None and stored.dtype in wanted else None
+
+    problems += _differences(weights, model, values_shape)
+    if len(problems) == MOST_PROBLEMS:
         raise_all(problems, weights.folder)
-    extras, refused = _sort_extras(weights, model)
+    known = {name for fact in model_tensors(model) for name in fact.names()}
+    behind = {name for fact in prediction_tensors(model) for name in fact.names()}
+    extras, refused = sort_extras(weights, model, known, behind.__contains__)
     raise_all([*problems, *refused], weights.folder)
     return extras
 
@@ -56,8 +62,8 @@ def check_source(weights: WeightFolder, model: ModelSpec) -> Extras:
 def check_loadable(weights: WeightFolder, model: ModelSpec) -> None:
     """Check plain or quantised weights, as the reference forward pass reads them; raises ``TensorError``."""
 
-    def values_shape(stored: StoredTensor) -> tuple[int, ...] | None:
-        found = packed(weights.tensors, stored.name)
+    def values_shape(name: str) -> tuple[int, ...] | None:
+        found = packed(weights.tensors, name)
         return None if found is None else found.shape
 
     raise_all(_differences(weights, model, values_shape), weights.folder)
@@ -81,16 +87,15 @@ def _differences(weights: WeightFolder, model: ModelSpec, values_shape: _ValuesS
     all_names = ((fact, name) for fact in model_tensors(model) for name in fact.names())
     behind = ((fact, name) for fact in prediction_tensors(model) for name in fact.names() if name in weights.tensors)
     problems = (_difference(weights, model, fact, name, values_shape) for fact, name in chain(all_names, behind))
-    return list(islice(filter(None, problems), _MOST_PROBLEMS))
+    return list(islice(filter(None, problems), MOST_PROBLEMS))
 
 
 def _difference(
     weights: WeightFolder, model: ModelSpec, fact: TensorFact, name: str, values_shape: _ValuesShape
 ) -> KitError | None:
-    stored = weights.tensors.get(name)
+    stored, shape = weights.tensors.get(name), values_shape(name)
     if stored is None:
-        return _missing(weights, fact, name)
-    shape = values_shape(stored)
+        return missing(weights, fact, name) if shape is None else None
     if (shape or stored.shape) != fact.shape:
         return TensorError(
             f"tensor {name} has shape {list(shape or stored.shape)}",
@@ -107,7 +112,8 @@ def _difference(
     return None
 
 
-def _missing(weights: WeightFolder, fact: TensorFact, name: str) -> KitError:
+def missing(weights: WeightFolder, fact: TensorFact, name: str) -> KitError:
+    """Return the error for a tensor that the model has and the folder does not."""
     if name in weights.unindexed:
         return WeightIndexError(
             f"tensor {name} is not in {INDEX}",
@@ -123,9 +129,10 @@ def _missing(weights: WeightFolder, fact: TensorFact, name: str) -> KitError:
     return TensorError(f"tensor {name} is missing", why="config.json requires it", hint=_MISSING_ADVICE)
 
 
-def _sort_extras(weights: WeightFolder, model: ModelSpec) -> tuple[Extras, list[KitError]]:
-    known = {name for fact in model_tensors(model) for name in fact.names()}
-    behind = {name for fact in prediction_tensors(model) for name in fact.names()}
+def sort_extras(
+    weights: WeightFolder, model: ModelSpec, known: Set[str], passed_on: Callable[[str], bool]
+) -> tuple[Extras, list[KitError]]:
+    """Part what is not ``known`` into what is passed on, what is left out, and what is refused."""
     copied: list[str] = []
     unknown: list[str] = []
     left_out = dict.fromkeys(sorted(weights.unindexed - known), "not in the index")
@@ -133,7 +140,7 @@ def _sort_extras(weights: WeightFolder, model: ModelSpec) -> tuple[Extras, list[
     for name in (name for name in weights.tensors if name not in known):
         if name.endswith(_BUFFERS):
             left_out[name] = "a constant the runtime computes"
-        elif name in behind or name.startswith(vision_of(model).prefixes):
+        elif passed_on(name) or name.startswith(vision_of(model).prefixes):
             copied.append(name)
         elif name == model.head_name and _same_values(weights, name, f"{model.prefix}embed_tokens.weight"):
             left_out[name] = "tied to the embedding, and equal to it"
@@ -152,8 +159,10 @@ def _same_values(weights: WeightFolder, one: str, other: str) -> bool:
     left, right = (whole(weights.tensors[name]) for name in (one, other))
     if (left.rows, left.columns) != (right.rows, right.columns):
         return False
-    ranges = tile_ranges(left)
-    return all(np.array_equal(*(weights.rows(matrix.slices[0], *rows) for matrix in (left, right))) for rows in ranges)
+    one_slice, other_slice = left.slices[0], right.slices[0]
+    return all(
+        np.array_equal(weights.rows(one_slice, *rows), weights.rows(other_slice, *rows)) for rows in tile_ranges(left)
+    )
 
 
 def _untied(name: str) -> TensorError:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trtllm_kit.checkpoint.layout import half_format
+from trtllm_kit.checkpoint.names import QUANT_CONFIG
 from trtllm_kit.checkpoint.quant_config import inline_config
 from trtllm_kit.errors import ModelConfigError, storage_error
 from trtllm_kit.files import UnfitFile, read_file
@@ -33,13 +34,13 @@ COPIED = (
 
 
 def read_small_files(source: Path) -> dict[str, bytes]:
-    """Return the files of a source that shape the output, by name: its configuration and what is copied.
+    """Return the files of a source that shape the output, by name: its configurations and what is copied.
 
     A conversion reads them once and works on these bytes, whatever happens to the files. Raises what
     ``spec.load.read_config`` raises, and ``ModelConfigError`` for something that is no file in a file's place.
     """
     found = {CONFIG: read_config(source)}
-    for name in COPIED:
+    for name in (*COPIED, QUANT_CONFIG):
         try:
             found[name] = read_file(source / name)
         except FileNotFoundError:

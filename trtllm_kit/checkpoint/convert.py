@@ -18,11 +18,12 @@ from trtllm_kit.checkpoint.identity import require_same_files, require_unchanged
 from trtllm_kit.checkpoint.job import Job, is_calibrated, locate, prepare
 from trtllm_kit.checkpoint.layout import SHARD_BYTES
 from trtllm_kit.checkpoint.load import open_checkpoint
+from trtllm_kit.checkpoint.modelopt import make_weights
 from trtllm_kit.checkpoint.names import LAYER_QUANT_CONFIG, QUANT_CONFIG
 from trtllm_kit.checkpoint.plan_file import CONVERSION_FILE, conversion_text
+from trtllm_kit.checkpoint.quant_config import hf_quant_config, layer_quant_config
 from trtllm_kit.checkpoint.rank_layout import LAYOUT
 from trtllm_kit.checkpoint.rank_order import configuration
-from trtllm_kit.checkpoint.quant_config import hf_quant_config, layer_quant_config
 from trtllm_kit.checkpoint.reader import INDEX, SINGLE
 from trtllm_kit.checkpoint.shards import require_room, write_shards
 from trtllm_kit.checkpoint.step import TensorStep
@@ -31,7 +32,20 @@ from trtllm_kit.progress import Progress
 from trtllm_kit.spec.quality import Quality
 from trtllm_kit.staging import LOCK_SECONDS, Stage, require_apart, staged
 
-__all__ = ["Conversion", "TensorStep", "conversion_steps", "convert"]
+__all__ = ["Conversion", "TensorStep", "Terms", "conversion_steps", "convert"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a conversion is held to; none of it changes a byte."""
+
+    quality: Quality | None = None
+    """What it may lose; None for the floors."""
+    lock_seconds: float = LOCK_SECONDS
+    """How long it waits for another run on the same output."""
+
+
+_USUAL = Terms()
 
 
 @dataclass(frozen=True)
@@ -60,8 +74,7 @@ def convert(
     progress: Progress,
     *,
     shard_bytes: int = SHARD_BYTES,
-    lock_seconds: float = LOCK_SECONDS,
-    quality: Quality | None = None,
+    terms: Terms = _USUAL,
 ) -> Conversion:
     """Write the checkpoint of ``plan`` into ``out``; a rerun goes on near the tensor it was cut in, or does nothing.
 
@@ -71,18 +84,22 @@ def convert(
     it works ``TensorError`` for NaN or Inf by name, ``StorageError``, ``WeightFileError`` when the source changes
     under its hands, and ``QualityGateFailed``. After an error no output is left.
 
-    With ``quality`` every format is compared with its source, and held to these limits; a checkpoint that is up to
-    date is held to them as well, and stays. Without it formats that are calibrated are held to the floors.
+    With ``terms.quality`` every format is compared with its source, and held to these limits; a checkpoint that is
+    up to date is held to them as well, and stays. Without it formats that are calibrated are held to the floors.
     """
     require_apart(out, source)
+    quality = terms.quality
     job = prepare(source, plan, shard_bytes, proof=quality is not None)
-    with staged(out, "checkpoint", job.key, lock_seconds) as stage:
+    with staged(out, "checkpoint", job.key, terms.lock_seconds) as stage:
         if stage is None:
             return _up_to_date(out, job, progress, quality)
         resumed = stage.resumed
         require_room(stage, job.steps)
-        calibrated = _calibrated(stage, job, progress)
-        write_shards(stage, job, calibrated, progress)
+        if job.tools is not None:
+            job, calibrated = make_weights(stage, job, progress)
+        else:
+            calibrated = _calibrated(stage, job, progress)
+            write_shards(stage, job, calibrated, progress)
         _write_small_files(stage, job)
         report = _quality(stage.path, job, progress, quality)
         facts = checkpoint_facts(job, calibrated)
@@ -120,7 +137,7 @@ def _calibrated(stage: Stage, job: Job, progress: Progress) -> Calibrated | None
 
 def _write_small_files(stage: Stage, job: Job) -> None:
     for name, data in job.small.items():
-        if name != CONFIG:
+        if name != CONFIG or job.plan.quantization.formats.passed_through:
             (stage.path / name).write_bytes(data)
             stage.record(name)
     texts = configuration(job.plan) if job.plan.layout.value == LAYOUT else _unified_configuration(job)
@@ -130,14 +147,16 @@ def _write_small_files(stage: Stage, job: Job) -> None:
 
 
 def _unified_configuration(job: Job) -> dict[str, str]:
-    """Return the text of each configuration file of the unified layout by its name."""
+    """Return the text of each configuration file of the unified layout by its name, but for those that are copied."""
     model, formats = job.plan.model, job.plan.quantization
-    texts = {CONFIG: config_text(job.small[CONFIG], model, formats)}
-    described = {
-        QUANT_CONFIG: hf_quant_config(model, formats),
-        LAYER_QUANT_CONFIG: layer_quant_config(model, formats),
-    }
-    texts |= {name: _json(document) for name, document in described.items() if document is not None}
+    texts: dict[str, str] = {}
+    if not formats.formats.passed_through:
+        texts[CONFIG] = config_text(job.small[CONFIG], model, formats)
+        described = {
+            QUANT_CONFIG: hf_quant_config(model, formats),
+            LAYER_QUANT_CONFIG: layer_quant_config(model, formats),
+        }
+        texts |= {name: _json(document) for name, document in described.items() if document is not None}
     files = {step.name: step.file for step in job.steps}
     if set(files.values()) != {SINGLE}:
         size = sum(step.nbytes for step in job.steps)

@@ -27,6 +27,8 @@ def checkpoint_facts(job: Job, calibrated: Calibrated | None) -> dict[str, Any]:
         "left_out": job.extras.left_out,
         "findings": [finding.model_dump(mode="json") for finding in _findings(job, calibrated)],
     }
+    if job.tools is not None:
+        facts["made_with"] = job.tools.identity
     if calibrated is not None:
         facts["calibration"] = calibrated.model_dump(exclude={"amax"})
     return facts

@@ -89,7 +89,7 @@ def gate_failure(report: Comparison, asked: Quality) -> QualityGateFailed | None
     blame = ", ".join(f"{one.layer} (error {one.error:.2%})" for one in named)
     return QualityGateFailed(
         f"the conversion lost too much: {'; '.join(failed)}",
-        why=f"measured on {report.tokens} tokens that calibration never saw"
+        why=f"measured on {report.tokens:,} tokens"
         + (f"; within bounds: {'; '.join(passed)}" if passed else "")
         + (f"; layers that lose most: {blame}" if blame else ""),
         hint=_hint([one.layer for one in named]),

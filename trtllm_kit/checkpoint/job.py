@@ -14,6 +14,8 @@ from trtllm_kit.checkpoint.evaluate import WINDOW
 from trtllm_kit.checkpoint.identity import Identity, identify
 from trtllm_kit.checkpoint.layout import tensor_steps
 from trtllm_kit.checkpoint.load import TOKENIZER, OpenCheckpoint, parse_tokenizer
+from trtllm_kit.checkpoint.names import QUANT_CONFIG
+from trtllm_kit.checkpoint.passed_through import check_stored, stored_steps
 from trtllm_kit.checkpoint.rank_layout import LAYOUT
 from trtllm_kit.checkpoint.rank_order import require_laid_out, steps_of
 from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
@@ -22,6 +24,7 @@ from trtllm_kit.checkpoint.stored_weights import StoredWeights
 from trtllm_kit.checkpoint.stream import Window, require_known
 from trtllm_kit.checkpoint.text import held_text
 from trtllm_kit.checkpoint.text import read as read_text
+from trtllm_kit.checkpoint.worker import Tools, find_tools, interpreter
 from trtllm_kit.errors import CalibrationError, FormatNotMade, PlanDrift
 from trtllm_kit.plan.conversion import ConversionRecord, conversion_of
 from trtllm_kit.plan.plan import Plan, digest_of
@@ -62,6 +65,8 @@ class Job:
     """None where nothing is measured or compared, which needs no forward pass and no tokenizer."""
     identity: Identity
     """What the source was when it was checked."""
+    tools: Tools | None = None
+    """The environment of NVIDIA ModelOpt; None where trtkit makes the weights itself."""
 
     @property
     def record(self) -> ConversionRecord:
@@ -74,7 +79,8 @@ class Job:
         measured = self.texts.calibration if self.texts is not None and self.record.calibration is not None else None
         text = None if measured is None else measured.text.raw
         files = [step.file for step in self.steps]
-        return digest_of([_BYTES_VERSION, self.record.digest, self.identity.digest, text, files])
+        tools = [] if self.tools is None else [self.tools.identity]
+        return digest_of([_BYTES_VERSION, self.record.digest, self.identity.digest, text, files, *tools])
 
     def opened(self) -> OpenCheckpoint:
         """Return the source as the forward pass reads it: plain weights, plain KV cache."""
@@ -89,7 +95,8 @@ def prepare(source: Path, plan: Plan, shard_bytes: int, *, proof: bool = False) 
     small = read_small_files(source)
     weights, extras, steps = locate(source, small, plan, shard_bytes)
     texts = _texts(source, small, plan, proof=proof)
-    return Job(source, plan, small, weights, extras, steps, texts, identify(weights, small))
+    tools = _tools(plan, extras) if plan.calibration.maker == "modelopt" else None
+    return Job(source, plan, small, weights, extras, steps, texts, identify(weights, small), tools)
 
 
 def locate(
@@ -100,10 +107,11 @@ def locate(
         require_laid_out(plan, source)
     else:
         require_made_here(plan)
-    model = parse_model(small[CONFIG], source)
-    weights = open_weights(source)
-    extras = check_source(weights, model)
-    if model != plan.model:
+    model = parse_model(small[CONFIG], source, small.get(QUANT_CONFIG))
+    weights, passed_through = open_weights(source), plan.quantization.formats.passed_through
+    agree = model == plan.model
+    extras = check_stored(weights, model, plan.quantization) if passed_through and agree else check_source(weights, model)
+    if not agree:
         raise PlanDrift(
             f"{source} is not the model of the plan",
             why=f"its config.json gives another model than the {plan.model.architecture} the plan was made for",
@@ -111,12 +119,25 @@ def locate(
         )
     if plan.layout.value == LAYOUT:
         return weights, extras, steps_of(plan, weights.tensors)
-    return weights, extras, tensor_steps(model, plan.quantization, weights, extras, shard_bytes)
+    decide = stored_steps if passed_through else tensor_steps
+    return weights, extras, decide(model, plan.quantization, weights, extras, shard_bytes)
+
+
+def _tools(plan: Plan, extras: Extras) -> Tools:
+    """Find the environment of ModelOpt; raises ``FormatNotMade``, ``MissingTool``, ``MissingExtra``, ``WorkerFailed``."""
+    if extras.copied:
+        raise FormatNotMade(
+            f"NVIDIA ModelOpt does not export all of this {plan.model.architecture} for trtkit",
+            why=f"beside the text model it has {len(extras.copied)} tensors, such as {extras.copied[0]}",
+            hint="take a format that trtkit makes itself, such as quantization.weights: fp8, with calibration.backend: "
+            "native",
+        )
+    return find_tools(interpreter(plan.calibration.python))
 
 
 def require_made_here(plan: Plan) -> None:
     """Raise ``FormatNotMade`` for a format that a plan may name and ``convert`` does not write."""
-    elsewhere = not_made_here(plan.quantization.formats)
+    elsewhere = not_made_here(plan.quantization.formats, plan.calibration.maker)
     if elsewhere:
         asked = " and ".join(f"{part} {' and '.join(chosen)}" for part, chosen in elsewhere.items())
         raise FormatNotMade(
@@ -143,7 +164,7 @@ def _texts(source: Path, small: Mapping[str, bytes], plan: Plan, *, proof: bool)
 def is_calibrated(plan: Plan) -> bool:
     """Whether a conversion runs the forward pass by itself, so that its manifest says what was lost."""
     formats = plan.quantization.formats
-    return formats.calibrates or formats.kv_cache in ("fp8", "nvfp4")
+    return not formats.passed_through and (formats.calibrates or formats.kv_cache in ("fp8", "nvfp4"))
 
 
 def _samples(tokenizer: Tokenizer, plan: Plan) -> Samples:

@@ -11,31 +11,39 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from trtllm_kit.checkpoint.check import Extras
-from trtllm_kit.checkpoint.formats import ENCODERS, is_calibrated
+from trtllm_kit.checkpoint.encoding import encoded_as, unfit
+from trtllm_kit.checkpoint.formats import is_calibrated
 from trtllm_kit.checkpoint.header import NUMPY_TYPES, StoredTensor
 from trtllm_kit.checkpoint.matrix import Matrix, whole
 from trtllm_kit.checkpoint.names import DTYPE_NAMES, part_name
 from trtllm_kit.checkpoint.packed import parts_of
+from trtllm_kit.checkpoint.problems import raise_all
 from trtllm_kit.checkpoint.reader import SINGLE, WeightFolder
 from trtllm_kit.checkpoint.step import TensorStep
 from trtllm_kit.plan.plan import QuantizationPlan
 from trtllm_kit.plan.quantization import fused_groups, module_of, tensor_formats
 from trtllm_kit.spec.model import Experts, ModelSpec
 from trtllm_kit.spec.profile_formats import PartFormat
-from trtllm_kit.spec.tensors import CHOICE_BIAS, Role, TensorFact, layer_tensors, model_tensors
+from trtllm_kit.spec.tensors import CHOICE_BIAS, Role, layer_tensors, model_tensors
 from trtllm_kit.spec.vision import has_vision, vision_of
 from trtllm_kit.units import GB
 
 SHARD_BYTES = 5 * GB
-_MATRIX = 2
+
 
 def tensor_steps(
     model: ModelSpec, formats: QuantizationPlan, weights: WeightFolder, extras: Extras, shard_bytes: int = SHARD_BYTES
 ) -> tuple[TensorStep, ...]:
-    """Return every tensor of the output in file order."""
-    chosen = weight_formats(model, formats)
-    partners = _scale_partners(model, chosen)
-    stored = weights.tensors
+    """Return every tensor of the output in file order.
+
+    Raises ``TensorError`` for weights whose shape their format does not take, and ``FormatNotMade`` for experts in one
+    tensor that it does not; all of them at once.
+    """
+    chosen, stored = weight_formats(model, formats), weights.tensors
+    size = formats.formats.group_size
+    encoders = {name: encoded_as(wanted, stored[name].shape, size) for name, wanted in chosen.items()}
+    raise_all(list(unfit((stored[name], encoder) for name, encoder in encoders.items())), weights.folder)
+    partners = scale_partners(model, chosen)
     steps: list[TensorStep] = []
     for fact in model_tensors(model):
         for name in fact.names():
@@ -43,11 +51,11 @@ def tensor_steps(
                 steps.append(_plain(stored[name], model))
             else:
                 partner = tuple(whole(stored[other]) for other in partners.get(name, ()))
-                steps += _quantised(stored[name], _encoded_as(chosen[name], fact, formats), partner)
+                steps += _quantised(stored[name], encoders[name], partner)
     steps += [_plain(stored[name], model) for name in extras.copied]
     if writes_kv_scales(formats):
         steps += _kv_scale_steps(model, formats)
-    return _in_files(steps, shard_bytes)
+    return in_files(steps, shard_bytes)
 
 
 def writes_kv_scales(formats: QuantizationPlan) -> bool:
@@ -92,7 +100,7 @@ def unquantised_modules(model: ModelSpec, quantised: frozenset[str]) -> tuple[st
     return tuple(sorted(names))
 
 
-def _scale_partners(model: ModelSpec, chosen: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+def scale_partners(model: ModelSpec, chosen: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """Return the other weights that share the scale of a whole tensor, since the runtime keeps one for all of them.
 
     In NVFP4 these are q, k and v, and gate and up; in FP8 gate and up of a routed expert alone.
@@ -125,17 +133,6 @@ def _quantised(stored: StoredTensor, number_format: str, partners: tuple[Matrix,
         yield TensorStep(name, "F32", (), format=number_format, part="input_scale", measured=(name,))
 
 
-def _encoded_as(chosen: str, fact: TensorFact, formats: QuantizationPlan) -> str:
-    """Return the encoder of a weight of format ``chosen``."""
-    if len(fact.shape) != _MATRIX:
-        return _OF_STACKS.get(chosen, chosen)
-    return f"{chosen}_{formats.formats.group_size}" if f"{chosen}_{formats.formats.group_size}" in ENCODERS else chosen
-
-
-_OF_STACKS = {"fp8": "fp8_once", "nvfp4": "nvfp4_turned"}
-"""What becomes of experts that are stored in one tensor, each (input, output)."""
-
-
 def _plain(stored: StoredTensor, model: ModelSpec) -> TensorStep:
     """Pass 16-bit and integer tensors through; round float32 to the model's 16-bit format.
 
@@ -160,7 +157,7 @@ def _kv_scale_steps(model: ModelSpec, formats: QuantizationPlan) -> Iterator[Ten
             yield TensorStep(name, "F32", (), format=formats.kv_cache.value, part=part, measured=(name,))
 
 
-def _in_files(steps: Sequence[TensorStep], shard_bytes: int) -> tuple[TensorStep, ...]:
+def in_files(steps: Sequence[TensorStep], shard_bytes: int) -> tuple[TensorStep, ...]:
     """Fill shards in order up to ``shard_bytes`` (a larger tensor has one alone), and name them."""
     shards: list[list[TensorStep]] = [[]]
     room = shard_bytes

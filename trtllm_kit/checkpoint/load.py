@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trtllm_kit.checkpoint.check import check_loadable
-from trtllm_kit.checkpoint.names import QUANT_CONFIG
 from trtllm_kit.checkpoint.plan_file import CONVERSION_FILE, read_conversion
 from trtllm_kit.checkpoint.rank_load import RankWeights
 from trtllm_kit.checkpoint.reader import open_weights
@@ -20,7 +19,7 @@ from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.reference.layer_reader import Weights
 from trtllm_kit.reference.model import ReferenceModel
 from trtllm_kit.spec.load import load_model
-from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.model import ModelSpec, StoredFormats
 from trtllm_kit.spec.profile_formats import KvFormat
 from trtllm_kit.strict_json import parse_json
 from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, algos_of
@@ -96,64 +95,39 @@ def open_checkpoint(folder: Path) -> OpenCheckpoint:
     made = read_conversion(folder) if os.path.lexists(folder / CONVERSION_FILE) else None
     if made is not None and made.ranks is not None:
         split = Split(made.ranks.tensor, made.ranks.pipeline, made.ranks.expert)
-        return OpenCheckpoint(made.model, RankWeights(folder, made.model, split), _kv_recorded(made))
+        return OpenCheckpoint(made.model, RankWeights(folder, made.model, split), _as_run(made.quantization.kv_cache))
     model = load_model(folder)
     weights = open_weights(folder)
     kv_format = _kv_format(folder, model)
     check_loadable(weights, model)
     stored = StoredWeights(weights)
-    if model.quantized_as is not None:
-        _require_agreement(folder, stored, _quantization(folder).get("quant_algo"))
+    if model.stored is not None:
+        _require_agreement(folder, stored, model.stored)
     return OpenCheckpoint(model, stored, kv_format)
 
 
-def _require_agreement(folder: Path, weights: StoredWeights, named: object) -> None:
+def _require_agreement(folder: Path, weights: StoredWeights, claimed: StoredFormats) -> None:
     """Raise ``TensorError`` when the configuration calls the weights by another format than their tensors have."""
-    found = weights.formats
-    if named != MIXED_PRECISION and any(named not in _ALSO_NAMED.get(one, ()) + algos_of(one) for one in found):
+    found, named = weights.formats, claimed.scheme
+    if named != MIXED_PRECISION and any(one != claimed.weights and named not in algos_of(one) for one in found):
         raise TensorError(
-            f"{folder} has weights of format {named}, says {QUANT_CONFIG}",
+            f"{folder} has weights of format {named}, says its configuration",
             why=f"its tensors are stored as {', '.join(found)}",
             hint="convert the model's plain weights with trtkit convert",
         )
 
 
-_ALSO_NAMED: dict[str, tuple[str, ...]] = {"fp8_block": ("fp8_pb_wo",)}
-"""What ModelOpt writes where TensorRT-LLM has another word, and reads both."""
-
-
 def _kv_format(folder: Path, model: ModelSpec) -> KvFormat:
     """Return the KV format: of quantised weights their own file says it, of plain ones the record of the conversion."""
-    if model.quantized_as is None:
-        made = read_conversion(folder) if os.path.lexists(folder / CONVERSION_FILE) else None
-        return "bf16" if made is None else _kv_recorded(made)
-    quantization = _quantization(folder)
-    return _KV_FORMATS.get(str(quantization.get("kv_cache_quant_algo")), "bf16")
+    if model.stored is not None and model.stored.kv_cache != "bf16":
+        return _as_run(model.stored.kv_cache)
+    made = read_conversion(folder) if os.path.lexists(folder / CONVERSION_FILE) else None
+    return "bf16" if made is None else _as_run(made.quantization.kv_cache)
 
 
-def _kv_recorded(made: ConversionRecord) -> KvFormat:
-    """Return the KV format that the reference runs a recorded one in: its own, or 16 bit."""
-    return next((known for known in _KV_FORMATS.values() if known == made.quantization.kv_cache), "bf16")
+def _as_run(kv_cache: str) -> KvFormat:
+    """Return the KV format that the reference runs a cache in: its own, or 16 bit."""
+    return _RUN.get(kv_cache, "bf16")
 
 
-_KV_FORMATS: dict[str, KvFormat] = {"FP8": "fp8", "NVFP4": "nvfp4"}
-
-
-def _quantization(folder: Path) -> dict[str, Any]:
-    path = folder / QUANT_CONFIG
-    try:
-        document = parse_json(read_file(path))
-    except UnfitFile as error:
-        raise _bad_quantization(path, error.unfit) from None
-    except OSError as error:
-        raise storage_error(error, "reading how the checkpoint is quantised") from None
-    except ValueError as error:
-        raise _bad_quantization(path, f"the parser says: {error}") from None
-    section = document.get("quantization") if isinstance(document, dict) else None
-    if not isinstance(section, dict):
-        raise _bad_quantization(path, "it holds no object named quantization")
-    return section
-
-
-def _bad_quantization(path: Path, why: str) -> TensorError:
-    return TensorError(f"{path} cannot be used", why=why, hint="convert the model again")
+_RUN: dict[str, KvFormat] = {"fp8": "fp8", "nvfp4": "nvfp4"}

@@ -19,7 +19,7 @@ from trtllm_kit.checkpoint.formats.base import Part
 from trtllm_kit.checkpoint.matrix import Matrix, tile_ranges
 from trtllm_kit.checkpoint.reader import WeightFolder
 from trtllm_kit.checkpoint.rectangle import Raw
-from trtllm_kit.checkpoint.step import PLAIN, WEIGHT, TensorStep
+from trtllm_kit.checkpoint.step import WEIGHT, TensorStep
 from trtllm_kit.checkpoint.values import half_of, largest_of, rows_in
 from trtllm_kit.progress import Progress
 from trtllm_kit.units import MIB
@@ -95,7 +95,7 @@ class Producer:
 
     def _tiles(self, steps: Sequence[TensorStep]) -> Iterator[_Tile | _Kept]:
         parts = [part for step in steps for part in step.parted()]
-        scanned = [step for step in parts if step.format != PLAIN and ENCODERS[step.format].needs_amax and step.source]
+        scanned = [step for step in parts if not step.copied and ENCODERS[step.format].needs_amax and step.source]
         for step in parts:
             if scanned and step is scanned[0]:
                 for near in scanned[:2]:  # the next one is read while this one is encoded
@@ -107,7 +107,7 @@ class Producer:
         if step.source is None:
             amax = max((self._amax[name] for name in step.measured), default=0.0)
             yield _Tile(lambda: (measured_scale(step.format, step.part, amax),))
-        elif step.format == PLAIN:
+        elif step.copied:
             yield from self._plain(step, step.source)
         elif (step.source, step.format, step.part) in self._kept:
             yield _Kept(self._kept.pop((step.source, step.format, step.part)))

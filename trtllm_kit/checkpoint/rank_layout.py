@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from trtllm_kit.checkpoint.formats import ENCODERS, is_calibrated
 from trtllm_kit.checkpoint.header import StoredTensor
@@ -92,9 +93,15 @@ def _packed(tensor: RankTensor, number_format: str) -> Iterator[TensorStep]:
         )
     if is_calibrated(number_format):
         name = part_name(tensor.name, "input_scale", LAYOUT)
-        measured = tuple(part_name(stored, "input_scale") for stored in tensor.measured)
+        measured = _input_scales(tensor.measured)
         shape = () if number_format == "nvfp4" else (1,)
         yield TensorStep(name, "F32", shape, tensor.file, format=number_format, part="input_scale", measured=measured)
+
+
+@lru_cache(maxsize=1024)
+def _input_scales(tensors: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what calibration calls the scales of some weights' inputs; every rank asks for the same ones."""
+    return tuple(part_name(stored, "input_scale") for stored in tensors)
 
 
 def _shape(tensor: RankTensor, part: str, shape: tuple[int, ...]) -> tuple[int, ...]:

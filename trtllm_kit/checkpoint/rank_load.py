@@ -20,7 +20,6 @@ from trtllm_kit.checkpoint.rank_tensors import RankTensor, rank_tensors
 from trtllm_kit.checkpoint.reader import WeightFolder
 from trtllm_kit.checkpoint.rectangle import Raw
 from trtllm_kit.checkpoint.step import PLAIN
-from trtllm_kit.checkpoint.step import PLAIN
 from trtllm_kit.dtypes import F32
 from trtllm_kit.errors import KitError, TensorError
 from trtllm_kit.plan.parallelism import Split
@@ -78,12 +77,9 @@ class RankWeights:
         folder = self._files[tensor.file]
         return float(folder.read(stored).ravel()[0]) if stored in folder.tensors else None
 
-    def number_format(self, name: str) -> str:
-        """Return how a tensor is stored: ``plain``, or a quantised format as a profile names it."""
-        tensor = next(iter(self._pieces[name].values())).tensor
-        folder = self._files[tensor.file]
-        packed = _PACKED.get(folder.tensors[tensor.name].dtype, ())
-        return next((chosen for chosen in packed if self._scale_of(tensor, chosen) in folder.tensors), PLAIN)
+    def input_factor(self, module: str) -> F32 | None:  # noqa: ARG002
+        """Return None: no format of this layout that the kit makes has a factor of the input."""
+        return None
 
     def number_format(self, name: str) -> str:
         """Return how a tensor is stored, ``plain`` or a quantised format as a profile names it."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from trtllm_kit.checkpoint.rank_layout import RankOrder
 from trtllm_kit.errors import FormatNotMade, KitError, UnknownArchitecture
 from trtllm_kit.plan.parallelism import stages
-from trtllm_kit.plan.quantization import tensor_formats
+from trtllm_kit.plan.quantization import fused_groups, plain_weights_advice, tensor_formats
 from trtllm_kit.spec.model import Experts
-from trtllm_kit.spec.tensors import layer_tensors
+from trtllm_kit.spec.tensors import EXPERT
 from trtllm_kit.upstream.families import family_support
 from trtllm_kit.upstream.trtllm_checkpoint import (
     rank_format,
@@ -39,6 +39,12 @@ def _model_problems(order: RankOrder) -> Iterator[KitError]:
             f"trtkit does not lay out {model.architecture} for trtllm-build of {release}", why=why, hint=_ELSEWHERE
         )
         return
+    if model.quantized_as is not None:
+        yield FormatNotMade(
+            f"a quantised model ({model.quantized_as}) is not laid out for trtllm-build",
+            why="ranks are cut from 16-bit weights, since what shares a scale in an engine has one of its own here",
+            hint=f"{plain_weights_advice(model)}, or {_ELSEWHERE}",
+        )
     kinds = {model.rope.kind} | {layer.attention.rope.kind for layer in model.layers if layer.attention.rope}
     for kind in sorted(kinds - set(rope_kinds(release))):
         yield UnknownArchitecture(
@@ -66,8 +72,8 @@ def _split_problems(order: RankOrder) -> Iterator[KitError]:
 
 def _format_problems(order: RankOrder) -> Iterator[KitError]:
     formats, release = order.formats, order.release
-    experts = any(isinstance(layer.feed_forward, Experts) for layer in order.model.layers)
     several = ("mixed",) if len(formats.used) > 1 else ()
+    of_experts = {*_formats_of_experts(order), *several}
     for name in (*formats.used, *several):
         row = rank_format(name, release)
         if row is None:
@@ -76,7 +82,7 @@ def _format_problems(order: RankOrder) -> Iterator[KitError]:
                 why=f"the kit knows {', '.join(('bf16', *rank_formats(release)))} for it",
                 hint=f"set quantization.weights to one of them, or {_ELSEWHERE.removeprefix('set ')}",
             )
-        elif experts and not row.experts:
+        elif name in of_experts and not row.experts and _has_experts(order):
             yield FormatNotMade(
                 f"routed experts cannot have {name} weights in an engine of {release}",
                 why=f"{order.model.architecture} has experts, and its MoE kernels were not seen to read that format",
@@ -94,7 +100,7 @@ def _format_problems(order: RankOrder) -> Iterator[KitError]:
 def _exclusion_problems(order: RankOrder) -> Iterator[KitError]:
     """Refuse what one config.json cannot say for all stages, and half a block of row-wise FP8."""
     formats = [tensor_formats(order.model, number, order.formats) for number in range(len(order.model.layers))]
-    parts = [by_part(order, number, chosen) for number, chosen in enumerate(formats)]
+    parts = [_by_part(order, number, chosen) for number, chosen in enumerate(formats)]
     for local in range(max(len(stage) for stage in stages(order.model, order.split.pipeline))):
         held = [stage[local] for stage in stages(order.model, order.split.pipeline) if local < len(stage)]
         differing = [number for number in held if parts[number] != parts[held[0]]]
@@ -109,11 +115,21 @@ def _exclusion_problems(order: RankOrder) -> Iterator[KitError]:
         yield from (_half_block(part) for part in sorted({part for one in parts for part in _halves(one)}))
 
 
-def by_part(order: RankOrder, number: int, chosen: Mapping[str, str]) -> dict[str, str | None]:
+def _by_part(order: RankOrder, number: int, chosen: Mapping[str, str]) -> dict[str, str | None]:
     """Return the format of each linear weight of a layer by its name without the layer, None for 16 bit."""
     base = f"{order.model.prefix}layers.{number}."
-    linear = (fact for fact in layer_tensors(order.model, number) if not fact.is_bias and len(fact.shape) > 1)
+    linear = (fact for group in fused_groups(order.model, number) for fact in group)
     return {fact.name.removeprefix(base): chosen.get(fact.name) for fact in linear}
+
+
+def _has_experts(order: RankOrder) -> bool:
+    return any(isinstance(layer.feed_forward, Experts) for layer in order.model.layers)
+
+
+def _formats_of_experts(order: RankOrder) -> set[str]:
+    layers = range(len(order.model.layers))
+    chosen = (tensor_formats(order.model, number, order.formats).items() for number in layers)
+    return {name for one in chosen for tensor, name in one if EXPERT in tensor}
 
 
 def _halves(parts: Mapping[str, str | None]) -> Iterator[str]:

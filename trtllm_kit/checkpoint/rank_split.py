@@ -8,8 +8,9 @@ stages take layers. The facts are those of TensorRT-LLM's mapping.py and models/
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from math import ceil
 
 from trtllm_kit.checkpoint.matrix import Matrix, Slice, matrix_shape
@@ -60,6 +61,7 @@ class World:
     split: Split
     shapes: Mapping[str, tuple[int, ...]]
     """Of every stored tensor of the model, by name; nothing is read."""
+    _wholes: dict[tuple[str, ...], Matrix] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def ranks(self) -> Iterator[Rank]:
@@ -76,8 +78,11 @@ class World:
         return rank.stage == self.split.pipeline - 1
 
     def whole(self, *names: str) -> Matrix:
-        """Return whole tensors, one below the other."""
-        return Matrix(tuple(self._rows(name, 0, matrix_shape(self.shapes[name])[0]) for name in names))
+        """Return whole tensors, one below the other; the same object for the same names, since every rank asks."""
+        if names not in self._wholes:
+            rows = (matrix_shape(self.shapes[name])[0] for name in names)
+            self._wholes[names] = Matrix(tuple(map(self._rows, names, repeat(0), rows)))
+        return self._wholes[names]
 
     def vocabulary(self, rank: Rank, name: str) -> Matrix:
         """Return a rank's rows of the embedding or the head; the last ranks are filled up with rows of zeros."""

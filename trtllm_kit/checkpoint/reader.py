@@ -27,6 +27,8 @@ SINGLE = "model.safetensors"
 _LONGEST_NAME = 255
 """Bytes of a file's name that Linux file systems allow."""
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+
+
 @dataclass(frozen=True)
 class WeightFolder:
     """The weights of one folder, located and not yet read."""

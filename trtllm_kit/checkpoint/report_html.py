@@ -96,7 +96,9 @@ def _picture(name: str, title: str, description: str, marks: str, scale: tuple[f
     for tick in range(_TICKS + 1):
         y = down - _HEIGHT * tick / _TICKS
         lines.append(f'<line class="grid" x1="{_LEFT}" x2="{across}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        lines.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{top * tick / _TICKS:.3%}</text>')
+        lines.append(
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{100 * top * tick / _TICKS:.3g} %</text>'
+        )
     step = max(math.ceil(count / _LABELS), 1)
     lines += [
         f'<text x="{_middle(number, count):.1f}" y="{down + 16}" text-anchor="middle">{number}</text>'

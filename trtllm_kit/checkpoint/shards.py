@@ -37,9 +37,13 @@ def require_room(stage: Stage, steps: Sequence[TensorStep]) -> None:
 
 def bytes_left(stage: Stage, steps: Sequence[TensorStep]) -> int:
     """Return the bytes of data that no earlier run made sure of."""
-    unfinished = {step.file for step in steps if not stage.has(step.file)}
-    prefixes = [prefix for prefix in map(stage.prefix, unfinished) if prefix is not None]
-    return sum(step.nbytes for step in steps if step.file in unfinished) - sum(prefix.bytes for prefix in prefixes)
+    left = 0
+    for file, inside in groupby(steps, key=lambda step: step.file):
+        if not stage.has(file):
+            prefix, whole = stage.prefix(file), list(inside)
+            todo = steps_behind(whole, prefix.bytes) if prefix else None
+            left += sum(step.nbytes for step in (whole if todo is None else todo))
+    return left
 
 
 def write_shards(stage: Stage, job: Job, calibrated: Calibrated | None, progress: Progress) -> None:

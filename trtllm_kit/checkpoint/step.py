@@ -37,6 +37,8 @@ class TensorStep:
     """
     blocks: int = 1
     """Matrices one below the other in ``source`` (experts in one tensor), each scaled alone; so in ``scaled_with``."""
+    as_stored: bool = False
+    """It lies in the source in this format already."""
 
     def parted(self) -> tuple[TensorStep, ...]:
         """Return a step for each block, in order; name and shape stay those of the whole."""
@@ -51,6 +53,11 @@ class TensorStep:
             )
             for number in range(self.blocks)
         )
+
+    @property
+    def copied(self) -> bool:
+        """Whether its elements are those of the source, or those rounded to 16 bit."""
+        return self.format == PLAIN or self.as_stored
 
     @property
     def scanned(self) -> tuple[Matrix, ...]:
@@ -69,7 +76,7 @@ class TensorStep:
     def origin(self) -> str:
         """Where its numbers come from, in words."""
         if self.source is None:
-            return f"calibration: {_named(self.measured)}" if self.measured else "one"
+            return f"calibration: {_named(self.measured)}" if self.measured else "the number 1"
         if self.part == WEIGHT or not self.scaled_with:
             return str(self.source)
         return f"{self.source}, with {', '.join(map(str, self.scaled_with))}"

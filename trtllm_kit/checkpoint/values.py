@@ -12,6 +12,10 @@ from trtllm_kit.checkpoint.matrix import Matrix, Slice, tile_ranges
 from trtllm_kit.checkpoint.reader import WeightFolder
 from trtllm_kit.checkpoint.rectangle import Raw
 
+_CODES = "F8_E4M3"
+"""Of a source that comes quantised."""
+
+
 def half_of(weights: WeightFolder, matrix: Matrix, half: str) -> str:
     """Return the 16-bit format a matrix is encoded from: its own, or ``half`` of a float32 one."""
     stored = weights.tensors[matrix.slices[0].tensor].dtype
@@ -54,6 +58,6 @@ def _within(matrix: Matrix, begin: int, end: int) -> Iterator[tuple[Slice, int, 
 def _part(weights: WeightFolder, part: Slice, first: int, last: int, dtype: str, *, check: bool) -> Raw:
     stored = weights.tensors[part.tensor].dtype
     values = weights.rows(part, first, last)
-    if stored in FLOATS and (check or stored != dtype):
+    if stored in (*FLOATS, _CODES) and (check or stored != dtype):
         check_finite(values, stored, part.tensor)
     return values if stored == dtype else converted(values, stored, dtype, part.tensor)

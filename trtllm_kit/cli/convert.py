@@ -28,6 +28,7 @@ from trtllm_kit.cli.options import (
 from trtllm_kit.cli.plan import model_folder
 from trtllm_kit.cli.session import Session, table
 from trtllm_kit.cli.unattended import Logging, begin
+from trtllm_kit.errors import UsageError
 from trtllm_kit.staging import LOCK_SECONDS
 from trtllm_kit.units import counted, format_bytes
 
@@ -107,15 +108,15 @@ def run_convert(
 ) -> int:
     """Convert and show what was made."""
     from trtllm_kit.artifact import append_log
+    from trtllm_kit.checkpoint.convert import Terms
     from trtllm_kit.checkpoint.convert import convert as convert_checkpoint
     from trtllm_kit.checkpoint.gate import judge
     from trtllm_kit.checkpoint.report import verdict_line
     from trtllm_kit.spec.quality import asks
 
     folder, made, limits = _planned(session, model, profile, once or Once())
-    conversion = convert_checkpoint(
-        folder, made, out, session.progress(), lock_seconds=lock_seconds, quality=limits if asks(limits) else None
-    )
+    terms = Terms(limits if asks(limits) else None, lock_seconds)
+    conversion = convert_checkpoint(folder, made, out, session.progress(), terms=terms)
     manifest = conversion.manifest
     if conversion.resumed:
         session.log("went on with the work of an interrupted run")
@@ -149,6 +150,13 @@ def _planned(session: Session, model: str, profile: str, once: Once) -> tuple[Pa
     folder = model_folder(session, model)
     made = make_plan(load_model(folder), loaded, hardware)
     require_ok(made)
+    if once.calibration and not made.quantization.formats.calibrates:
+        raise UsageError(
+            "the --calib options have nothing to measure",
+            why=f"{made.quantization.weights.value} weights and a {made.quantization.kv_cache.value} KV cache "
+            "take no scale from a text",
+            hint="leave them out, or set quantization.weights in the profile",
+        )
     return folder, made, limits
 
 

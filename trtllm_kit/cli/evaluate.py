@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,6 +40,8 @@ def evaluate(
     """Compare checkpoint B with its source A on the CPU, and say which layers lose most. Exit 1 past a limit."""
     session: Session = context.obj
     asked = gate_of(gate)
+    if html is not None:
+        _require_place(html)
     report = _compare(session, a, b, text, tokens)
     if html is not None:
         _write_page(html, report, asked, (a, b))
@@ -51,6 +55,18 @@ def _compare(session: Session, a: str, b: str, text: Path | None, tokens: int | 
     words = held_text() if text is None else read(str(text), asked="--text")
     folders = model_folder(session, a), model_folder(session, b)
     return compare(*folders, words, session.progress(), MOST_TOKENS if tokens is None else tokens)
+
+
+def _require_place(path: Path) -> None:
+    """Raise ``StorageError`` for a page that could not be written, before minutes of work for it."""
+    from trtllm_kit.errors import storage_error
+
+    folder = path.parent
+    number = errno.EISDIR if path.is_dir() else errno.ENOENT if not folder.is_dir() else 0
+    if not number and not os.access(path if path.exists() else folder, os.W_OK):
+        number = errno.EACCES
+    if number:
+        raise storage_error(OSError(number, os.strerror(number), str(path)), "writing the report")
 
 
 def _write_page(path: Path, report: Comparison, asked: Quality, names: tuple[str, str]) -> None:

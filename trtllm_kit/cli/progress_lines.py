@@ -46,7 +46,9 @@ class Lines:
             return f"{self._label}: {seconds:.0f} s (at most {self._total:.0f} s)"
         share = min(self._done / self._total, 1.0) if self._total else 0.0
         left = f", {seconds / share - seconds:.0f} s left" if share > 0.01 else ""
-        return f"{self._label}: {share * 100:.0f} % of {_amount(self._total, self._unit)} in {seconds:.0f} s{left}"
+        rate = f", {format_bytes(self._done / seconds)}/s" if self._unit == "bytes" and seconds else ""
+        done = f"{share * 100:.0f} % of {_amount(self._total, self._unit)}"
+        return f"{self._label}: {done} in {seconds:.0f} s{rate}{left}"
 
 
 class StderrProgress(Lines):

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from trtllm_kit.plan.plan import CalibrationPlan, Plan, digest_of
+from trtllm_kit.plan.quantization import Maker
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.upstream.quant_algos import Layout
 
@@ -54,6 +55,8 @@ class CalibrationRecord(_Frozen):
     """Whether each line of the text is a JSON record."""
     field: str | None = None
     """Field of a record that holds its text; None for the usual ones."""
+    maker: Maker = "native"
+    """Who measures, and writes the weights."""
     for_one_run: tuple[str, ...] = ()
     """What the command line of ``convert`` set; a profile that says otherwise is no drift."""
 
@@ -135,6 +138,7 @@ def _calibration(asked: CalibrationPlan) -> CalibrationRecord:
         text=_text_identity(asked),
         jsonl=asked.jsonl,
         field=asked.field if asked.jsonl else None,
+        maker=asked.maker,
         for_one_run=asked.for_one_run,
     )
 

@@ -67,14 +67,15 @@ def _no_remedy(plan: Plan, hardware: Hardware) -> str:
 
 
 def _least_formats(plan: Plan) -> Formats:
-    """Return the smallest formats that the GPU takes and trtkit makes, or the asked ones where those are smaller."""
+    """Return the smallest formats that the GPU takes and trtkit makes, or the plan's where they cannot shrink."""
     asked = plan.quantization.formats
-    if asked.used and all(FORMATS[chosen].bits <= 4 for chosen in asked.used):
+    if asked.passed_through or (asked.used and all(FORMATS[chosen].bits <= 4 for chosen in asked.used)):
         return asked
     taken = formats_for("weights", plan.compute_capability, plan.release.value, plan.layout.value)
-    smallest = next(chosen for chosen in _SMALLEST if chosen in taken and chosen in MADE_HERE or chosen == "bf16")
+    made = (chosen for chosen in _SMALLEST if chosen in taken and chosen in MADE_HERE)
+    smallest: WeightFormat = next(made, "bf16")
     return replace(asked, weights=smallest, groups={})
 
 
-_SMALLEST: tuple[WeightFormat, ...] = ("nvfp4", "fp8", "bf16")
+_SMALLEST: tuple[WeightFormat, ...] = ("nvfp4", "fp8")
 """Formats whose accuracy is known to hold, the smallest first."""

@@ -23,6 +23,8 @@ class Formats:
     """Format of ``attention``, ``feed_forward`` and ``experts``, for mixed weights alone."""
     group_size: int | None = None
     """Input elements that share a scale in the formats that group them; None for upstream's default."""
+    passed_through: bool = False
+    """The weights come in these formats already, and nothing is measured or encoded."""
 
     @property
     def used(self) -> tuple[PartFormat, ...]:
@@ -37,13 +39,14 @@ class Formats:
 
     @property
     def has_kv_scales(self) -> bool:
-        """Whether scales of the KV cache are measured: a runtime reads them of quantised checkpoints alone."""
+        """Whether scales of the KV cache are stored: a runtime reads them of quantised checkpoints alone."""
         return self.quantises and self.kv_cache != "bf16"
 
     @property
     def calibrates(self) -> bool:
         """Whether anything is measured on text: static input scales, or scales of the KV cache."""
-        return self.has_kv_scales or any(number_format(chosen).calibrated for chosen in self.used)
+        measured = self.has_kv_scales or any(number_format(chosen).calibrated for chosen in self.used)
+        return measured and not self.passed_through
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ _TENSOR, _ROW, _PRE = Scale(4), Scale(4, rows=1), Scale(2, columns=1)
 """Float32 of a tensor, float32 of an output element, and AWQ's 16-bit factor of an input element."""
 _BLOCK = Scale(4, rows=128, columns=128)
 _GROUP = Scale(4, rows=1, columns=GROUP_SIZE)
-FORMATS: Mapping[str, NumberFormat] = {
+FORMATS: Mapping[PartFormat, NumberFormat] = {
     "bf16": NumberFormat(16),
     "fp8": NumberFormat(8, (_TENSOR, _TENSOR), calibrated=True),
     "fp8_rowwise": NumberFormat(8, (_ROW,)),
@@ -99,6 +102,7 @@ FORMATS: Mapping[str, NumberFormat] = {
     "int4_awq": NumberFormat(4, (_GROUP, _PRE), calibrated=True, modelopt=True),
     "w4a8_awq": NumberFormat(4, (_GROUP, _PRE, _TENSOR, _TENSOR), calibrated=True, modelopt=True),
     "int8_sq": NumberFormat(8, (_ROW, _PRE, _TENSOR), calibrated=True, modelopt=True),
+    "mxfp4": NumberFormat(4, (Scale(1, rows=1, columns=32),)),
 }
 """By the profile's name; ``bf16`` stands for every 16-bit format. Scales stand weight first, then input."""
 

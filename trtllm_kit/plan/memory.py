@@ -193,7 +193,7 @@ def _terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:
 
 def _gpu_weights(held: Held) -> Iterator[MemoryTerm]:
     """Yield a term for each number format that weights take, 16 bit last, and one for all scales."""
-    for name in (*(name for name in FORMATS if name != "bf16"), "bf16"):
+    for name in sorted(FORMATS, key=lambda name: name == "bf16"):
         if count := held.elements.get(name, 0):
             title = "16 bit" if name == "bf16" else name
             how = f"{count:,} elements x {FORMATS[name].bits / 8:g} B"

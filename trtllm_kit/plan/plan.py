@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from trtllm_kit.findings import Finding
 from trtllm_kit.plan.formats import Formats
+from trtllm_kit.plan.quantization import Maker
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import Runtime, Serve
 from trtllm_kit.spec.profile_formats import Calibration, KvFormat, PartFormat, WeightFormat
@@ -49,6 +50,8 @@ class QuantizationPlan(_Frozen):
     """Input elements that share a scale; None unless a format groups them."""
     algo: Decided[str] | None = None
     """What the release calls the format of the weights in the plan's layout; None where every weight is 16 bit."""
+    passed_through: Decided[bool] | None = None
+    """Whether the weights come in these formats already and stay as they are; None for plain weights."""
 
     @property
     def formats(self) -> Formats:
@@ -59,6 +62,7 @@ class QuantizationPlan(_Frozen):
             exclude=self.exclude.value,
             groups=self.groups.value if self.groups else {},
             group_size=self.group_size.value if self.group_size else None,
+            passed_through=self.passed_through is not None and self.passed_through.value,
         )
 
 
@@ -206,6 +210,8 @@ class CalibrationPlan(Calibration):
     """Whether each line of the text is a JSON record, by the name of its file."""
     for_one_run: tuple[str, ...] = ()
     """Which of these the command line set, in place of the profile."""
+    maker: Maker = "native"
+    """Who measures and writes the weights."""
 
 
 class Plan(_Frozen):
@@ -241,8 +247,8 @@ class Plan(_Frozen):
         return digest_of(self.without_places().model_dump(mode="json"))
 
     def without_places(self) -> Plan:
-        """Return the plan without the path of the calibration text, which its hash stands for."""
-        return self.model_copy(update={"calibration": self.calibration.model_copy(update={"text": None})})
+        """Return the plan without paths of calibration: that of the text, for which its hash stands, and of Python."""
+        return self.model_copy(update={"calibration": self.calibration.model_copy(update={"text": None, "python": None})})
 
     def decisions(self) -> Iterator[tuple[str, Decided[object]]]:
         """Yield every decision with its dotted key, in the order the fields are declared."""

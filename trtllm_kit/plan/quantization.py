@@ -13,6 +13,7 @@ from trtllm_kit.spec.model import Experts, ModelSpec
 from trtllm_kit.spec.profile_formats import KvFormat, PartFormat, WeightFormat
 from trtllm_kit.spec.tensors import Role, TensorFact, layer_kinds, layer_tensors, outer_tensors
 from trtllm_kit.spec.vision import vision_of
+from trtllm_kit.upstream.quant_algos import Layout
 from trtllm_kit.upstream.quant_methods import quant_method
 
 Part = Literal["attention", "feed_forward", "experts"]
@@ -22,6 +23,11 @@ MADE_HERE: tuple[WeightFormat, ...] = (
 """Formats of weights that ``trtkit convert`` writes itself; ``mixed`` is made where each of its formats is."""
 KV_MADE_HERE: tuple[KvFormat, ...] = ("bf16", "fp8", "nvfp4")
 """Formats of the KV cache whose scales it measures."""
+MADE_BY_MODELOPT: tuple[PartFormat, ...] = ("int4_awq", "w4a8_awq", "int8_sq")
+"""Formats whose numbers NVIDIA ModelOpt looks for, out of process; one of them at a time, in the unified layout."""
+_MODELOPT_TAKES: tuple[PartFormat, ...] = ("fp8", "nvfp4", *MADE_BY_MODELOPT)
+Maker = Literal["native", "modelopt"]
+"""Who measures and writes weights."""
 _TELLS_NUMBERS_APART = re.compile(r"[0-9?\[]")
 HEAD = "lm_head"
 """The head's plain name, which the default pattern uses and which a tied or nested model does not store."""
@@ -43,10 +49,23 @@ def tensor_formats(model: ModelSpec, number: int, formats: Formats) -> dict[str,
     return chosen
 
 
-def not_made_here(formats: Formats) -> dict[str, tuple[str, ...]]:
+def maker_of(formats: Formats, backend: str, layout: Layout) -> Maker:
+    """Return who makes the weights of a plan: trtkit where it can, unless ModelOpt is asked for and can."""
+    if layout != "unified_hf" or formats.passed_through:
+        return "native"
+    asked = backend == "modelopt" and formats.calibrates and set(formats.used) <= set(_MODELOPT_TAKES)
+    searched = backend != "native" and len(formats.used) == 1 and formats.used[0] in MADE_BY_MODELOPT
+    alone = len(formats.used) == 1 or not set(formats.used) & set(MADE_BY_MODELOPT)
+    return "modelopt" if (asked and alone) or searched else "native"
+
+
+def not_made_here(formats: Formats, maker: Maker = "native") -> dict[str, tuple[str, ...]]:
     """Return the formats that ``trtkit convert`` does not write, by ``weights`` and ``kv_cache``; empty when it can."""
+    if formats.passed_through:
+        return {}
+    made = _MODELOPT_TAKES if maker == "modelopt" else MADE_HERE
     lacking: dict[str, tuple[str, ...]] = {
-        "weights": tuple(chosen for chosen in formats.used if chosen not in MADE_HERE),
+        "weights": tuple(chosen for chosen in formats.used if chosen not in made),
         "kv_cache": () if formats.kv_cache in KV_MADE_HERE else (formats.kv_cache,),
     }
     return {part: chosen for part, chosen in lacking.items() if chosen}
@@ -55,6 +74,8 @@ def not_made_here(formats: Formats) -> dict[str, tuple[str, ...]]:
 def _wanted(model: ModelSpec, number: int, fact: TensorFact, formats: Formats) -> PartFormat:
     """Return the format that is asked for a weight, before any pattern."""
     chosen = formats.groups[part_of(model, number, fact)] if formats.weights == "mixed" else formats.weights
+    if formats.passed_through:
+        return chosen if chosen not in _OF_FUSED_EXPERTS or fact.role in _FUSED_EXPERTS else "bf16"
     return "bf16" if chosen not in _OF_LATENT_INPUTS and fact.role in _kept_wide(model, number) else chosen
 
 
@@ -77,6 +98,7 @@ def _kept_wide(model: ModelSpec, number: int) -> frozenset[Role]:
 
 
 _OF_LATENT_INPUTS = ("fp8_block",)
+_OF_FUSED_EXPERTS = ("mxfp4",)
 _LATENT_INPUTS = frozenset({Role.QUERY, Role.QUERY_DOWN, Role.QUERY_UP, Role.LATENT_DOWN, Role.LATENT_UP})
 
 
@@ -147,7 +169,7 @@ def one_of_each_kind(model: ModelSpec) -> tuple[int, ...]:
 def plain_weights_advice(model: ModelSpec) -> str:
     """Return how to come by the 16-bit weights of a model whose checkpoint is quantised already."""
     method = model.quantized_as or ""
-    known = quant_method(method)
+    known = quant_method(method, model.stored.scheme if model.stored else "")
     general = "give the folder of the model's BF16 original" + (f", or {known.instead}" if known else "")
     return _ADVICE.get((model.family, method), general)
 

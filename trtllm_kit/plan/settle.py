@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from trtllm_kit.plan.asked import as_asked, reason_of, source_of
 from trtllm_kit.plan.checks import Case, run_checks
 from trtllm_kit.plan.communication import communication_plan
+from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.memory import Sizing, memory_plan
 from trtllm_kit.plan.parallelism import Split, kv_replication, legal_tensors
 from trtllm_kit.plan.plan import (
@@ -18,6 +19,7 @@ from trtllm_kit.plan.plan import (
     Plan,
     Source,
 )
+from trtllm_kit.plan.quantization import maker_of
 from trtllm_kit.plan.settle_engine import (
     drafting_of,
     engine_plan,
@@ -25,7 +27,7 @@ from trtllm_kit.plan.settle_engine import (
     runtime_plan,
     speculation_plan,
 )
-from trtllm_kit.plan.settle_formats import asked_formats, quantization_plan
+from trtllm_kit.plan.settle_formats import formats_of, quantization_plan
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.model import ModelSpec
@@ -67,8 +69,8 @@ def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
         release=_release(profile, known),
         toolchain=toolchain,
         layout=layout,
-        quantization=quantization_plan(loaded, layout.value, known.version),
-        calibration=_calibration(loaded),
+        quantization=quantization_plan(model, loaded, layout.value, known.version),
+        calibration=_calibration(loaded, formats_of(model, loaded), layout.value),
         parallelism=_parallelism(model, loaded, choice),
         limits=_limits(loaded),
         runtime=runtime_plan(loaded, sizing),
@@ -91,7 +93,7 @@ def sizing_of(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware, split
         model=model,
         hardware=hardware,
         split=split,
-        formats=asked_formats(loaded.profile.quantization),
+        formats=formats_of(model, loaded),
         runtime=profile.runtime,
         limits=profile.limits,
         kv_cache=profile.kv_cache,
@@ -170,13 +172,14 @@ def _layout(toolchain: str) -> Decided[Layout]:
     return Decided(value="unified_hf", source="rule", reason=reason)
 
 
-def _calibration(loaded: LoadedProfile) -> CalibrationPlan:
+def _calibration(loaded: LoadedProfile, formats: Formats, layout: Layout) -> CalibrationPlan:
     asked = loaded.profile.calibration
     return CalibrationPlan(
         **asked.model_dump(),
         text_sha256=loaded.calibration_sha256,
         jsonl=is_jsonl(asked.text),
         for_one_run=loaded.for_one_run,
+        maker=maker_of(formats, asked.backend, layout),
     )
 
 

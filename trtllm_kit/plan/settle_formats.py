@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from trtllm_kit.plan.asked import as_asked, reason_of, source_of
 from trtllm_kit.plan.formats import GROUP_SIZE, Formats
+from trtllm_kit.plan.passing import stored_formats
 from trtllm_kit.plan.plan import Decided, QuantizationPlan
 from trtllm_kit.spec.load import LoadedProfile
+from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile_formats import GROUPED, Quantization
 from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, Layout, quant_algo
 
@@ -24,8 +26,16 @@ def asked_formats(asked: Quantization) -> Formats:
     return Formats(formats.weights, formats.kv_cache, formats.exclude, formats.groups, size)
 
 
-def quantization_plan(loaded: LoadedProfile, layout: Layout, version: str) -> QuantizationPlan:
+def formats_of(model: ModelSpec, loaded: LoadedProfile) -> Formats:
+    """Return the formats that will be served: those the weights come in, or those the profile asks for."""
+    return stored_formats(model, loaded) or asked_formats(loaded.profile.quantization)
+
+
+def quantization_plan(model: ModelSpec, loaded: LoadedProfile, layout: Layout, version: str) -> QuantizationPlan:
     """Decide the number formats, with upstream's name for them."""
+    stored = stored_formats(model, loaded)
+    if stored is not None:
+        return _passed_through(model, loaded, stored, algo_of(stored, layout, version))
     asked = loaded.profile.quantization
     formats = asked_formats(asked)
     groups = dict(formats.groups)
@@ -36,6 +46,30 @@ def quantization_plan(loaded: LoadedProfile, layout: Layout, version: str) -> Qu
         groups=as_asked(loaded, "quantization.groups", groups) if groups else None,
         group_size=_group_size(loaded, formats.group_size),
         algo=algo_of(formats, layout, version),
+    )
+
+
+def _passed_through(
+    model: ModelSpec, loaded: LoadedProfile, formats: Formats, algo: Decided[str] | None
+) -> QuantizationPlan:
+    method, scheme = (model.stored.method, model.stored.scheme) if model.stored else ("", "")
+    reason = f"the checkpoint is stored so ({method}: {scheme})"
+    agreed = "asked by the profile, and the checkpoint is stored so"
+    from_profile = {key for key in ("weights", "kv_cache") if loaded.source(f"quantization.{key}") == "profile"}
+    return QuantizationPlan(
+        weights=Decided(
+            value=formats.weights,
+            source="profile" if "weights" in from_profile else "model",
+            reason=agreed if "weights" in from_profile else reason,
+        ),
+        kv_cache=Decided(
+            value=formats.kv_cache,
+            source="profile" if "kv_cache" in from_profile else "model",
+            reason="asked by the profile" if "kv_cache" in from_profile else reason,
+        ),
+        exclude=Decided(value=formats.exclude, source="model", reason="what the checkpoint keeps in 16 bit"),
+        algo=algo,
+        passed_through=Decided(value=True, source="model", reason=reason),
     )
 
 

@@ -95,13 +95,14 @@ def input_features(fact: TensorFact) -> int:
 
 def input_parts(fact: TensorFact, split: Split) -> int:
     """Return how many ranks share out the input features of a weight; of the others each rank keeps whole rows."""
-    if fact.role not in _ROW_PARALLEL:
+    if fact.role not in ROW_PARALLEL:
         return 1
     routed = fact.copies > 1 or fact.role is Role.EXPERT_DOWN
     return split.expert_tensor if routed else split.tensor
 
 
-_ROW_PARALLEL = (Role.ATTENTION_OUT, Role.DOWN, Role.SHARED_DOWN, Role.EXPERT_DOWN)
+ROW_PARALLEL = (Role.ATTENTION_OUT, Role.DOWN, Role.SHARED_DOWN, Role.EXPERT_DOWN)
+"""Weights whose input features the ranks share out."""
 
 
 def _kinds(model: ModelSpec, formats: Formats, stage: range) -> Iterable[tuple[int, int]]:

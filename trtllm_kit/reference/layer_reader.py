@@ -20,6 +20,9 @@ class Weights(Protocol):
     def scale(self, name: str) -> float | None:
         """Return a scalar such as ``….input_scale``, or None when the checkpoint holds none of that name."""
 
+    def input_factor(self, module: str) -> F32 | None:
+        """Return what a module's input is multiplied by before anything else, (in features,), or None."""
+
     def number_format(self, name: str) -> str:
         """Return how a tensor is stored, ``plain`` or a quantised format as a profile names it."""
 
@@ -39,6 +42,7 @@ class LayerReader:
             bias=self.optional(f"{module}.bias"),
             input_scale=self.weights.scale(f"{module}.input_scale"),
             number_format=self.weights.number_format(f"{module}.weight"),
+            input_factor=self.weights.input_factor(module),
         )
 
     def optional(self, name: str) -> F32 | None:

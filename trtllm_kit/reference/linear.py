@@ -29,6 +29,8 @@ class Linear:
     """Static activation scale of a quantised layer, or None."""
     number_format: str = PLAIN
     """How the weight is stored; formats with dynamic scales round the input without ``input_scale``."""
+    input_factor: F32 | None = None
+    """(in features,) what the input is multiplied by first, ``pre_quant_scale``; the weight is divided by it."""
 
     def rows(self, start: int, stop: int) -> Linear:
         """Return the part of the layer that makes output features ``start`` to ``stop - 1``; it keeps the name."""
@@ -39,5 +41,6 @@ class Linear:
         """Map (tokens, in features) to (tokens, out features)."""
         if observe is not None:
             observe(self.name, values)
-        result = rounded_input(values, self.number_format, self.input_scale) @ self.weight.T
+        factored = values if self.input_factor is None else values * self.input_factor
+        result = rounded_input(factored, self.number_format, self.input_scale) @ self.weight.T
         return result if self.bias is None else result + self.bias

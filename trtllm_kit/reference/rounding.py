@@ -8,6 +8,8 @@ trip through the codes, which gives the same products as multiplying codes and t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from trtllm_kit.dtypes import (
@@ -28,17 +30,11 @@ _TINY = np.finfo(np.float32).tiny
 
 def rounded_input(values: F32, number_format: str, input_scale: float | None) -> F32:
     """Return what is left of (tokens, features) in front of a weight of ``number_format``."""
-    if number_format == "fp8_rowwise":
-        return _e4m3_by_block(values, values.shape[-1])
-    if number_format == "fp8_block":
-        return _e4m3_by_block(values, cost_of("fp8_block").block)
-    if number_format == "mxfp8":
-        return _mxfp8(values, cost_of("mxfp8").block)
+    if number_format in _DYNAMIC:
+        return _DYNAMIC[number_format](values)
     if input_scale is None:
         return values
-    if number_format == "nvfp4":
-        return _nvfp4(values, cost_of("nvfp4").block, np.float32(input_scale))
-    return fake_e4m3(values, input_scale)
+    return _STATIC.get(number_format, fake_e4m3)(values, input_scale)
 
 
 def rounded_entry(values: F32, number_format: str, scale: float) -> F32:
@@ -50,6 +46,12 @@ def rounded_entry(values: F32, number_format: str, scale: float) -> F32:
         entries = values.reshape(-1, values.shape[-1])
         return _nvfp4(entries, cost_of("nvfp4").block, np.float32(scale)).reshape(values.shape)
     return fake_e4m3(values, scale)
+
+
+def _int8(values: F32, scale: np.float32) -> F32:
+    codes = np.clip(np.rint(values / scale), -128, 127).astype(np.float32)
+    rounded: F32 = codes * scale
+    return rounded
 
 
 def _e4m3_by_block(values: F32, width: int) -> F32:
@@ -84,3 +86,15 @@ def _blocks(values: F32, width: int) -> F32:
 def _joined(blocks: F32, values: F32) -> F32:
     joined: F32 = blocks.reshape(len(values), -1)[:, : values.shape[-1]]
     return joined
+
+
+_DYNAMIC: dict[str, Callable[[F32], F32]] = {
+    "fp8_rowwise": lambda values: _e4m3_by_block(values, values.shape[-1]),
+    "fp8_block": lambda values: _e4m3_by_block(values, cost_of("fp8_block").block),
+    "mxfp8": lambda values: _mxfp8(values, cost_of("mxfp8").block),
+}
+_STATIC: dict[str, Callable[[F32, float], F32]] = {
+    "nvfp4": lambda values, scale: _nvfp4(values, cost_of("nvfp4").block, np.float32(scale)),
+    "int8_sq": lambda values, scale: _int8(values, np.float32(scale)),
+}
+"""FP8 is what other formats with a static scale do."""

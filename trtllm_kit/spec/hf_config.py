@@ -36,6 +36,7 @@ from trtllm_kit.spec.hf_keys import MOST_PROBLEMS, KeyProblem, Keys, as_json
 from trtllm_kit.spec.hf_neutral import check_model_rest
 from trtllm_kit.spec.hf_phi import read_phi3, read_phi3_rope
 from trtllm_kit.spec.hf_rope import read_rope
+from trtllm_kit.spec.hf_stored import MODELOPT, read_stored, unsound_list
 from trtllm_kit.spec.model import Family as FamilyName
 from trtllm_kit.spec.model import Layer, ModelSpec, Rope
 
@@ -95,8 +96,10 @@ FAMILIES: Mapping[str, Family] = {
 """Every architecture the kit reads, by its name in ``architectures``."""
 
 
-def read_model_spec(config: Mapping[str, Any], where: str) -> ModelSpec:
+def read_model_spec(config: Mapping[str, Any], where: str, modelopt: Mapping[str, Any] | None = None) -> ModelSpec:
     """Read the text part of a model from its ``config.json``; ``where`` names the file in messages.
+
+    ``modelopt`` is what ``hf_quant_config.json`` beside it has as ``quantization``.
 
     Raises ``UnknownArchitecture``, or ``ModelConfigError`` with every key that is missing, has no meaning, or asks
     for arithmetic the kit does not do.
@@ -107,14 +110,19 @@ def read_model_spec(config: Mapping[str, Any], where: str) -> ModelSpec:
     keys = (_text_part(outer) if family.wrapped else outer).completed(family.defaults)
     parts = _common(keys, family) | {"layers": family.layers(keys)} | family.facts(keys)
     parts["rope"] = family.rope(keys, family.theta, neighbours=family.neighbours)
-    parts["quantized_as"] = _quantized_as(outer)
+    method = _quantized_as(outer) or (None if modelopt is None else MODELOPT)
     keys.ignore("architectures", "model_type", "transformers_version")
     check_model_rest(keys)
     if outer.problems:
         raise _refusal(where, outer.problems)
     if family.wrapped:
         parts |= {"prefix": "language_model.model.", "head_name": "language_model.lm_head.weight"}
-    return ModelSpec(family=family.name, architecture=architecture, **parts)
+    spec = ModelSpec(family=family.name, architecture=architecture, **parts)
+    if method is None:
+        return spec
+    return spec.model_copy(
+        update={"stored": read_stored(spec, method, outer.values.get("quantization_config") or {}, modelopt)}
+    )
 
 
 def _architecture(keys: Keys, where: str) -> str:
@@ -190,6 +198,9 @@ def _quantized_as(keys: Keys) -> str | None:
     section = keys.section("quantization_config")
     if section is None:
         return None
+    unsound = unsound_list(section)
+    if unsound is not None:
+        keys.note("quantization_config", f"a list of module names as its {unsound}")
     producer = section.get("producer")
     method = section.get("quant_method") or (producer.get("name") if isinstance(producer, dict) else None)
     if isinstance(method, str):

@@ -31,6 +31,7 @@ from trtllm_kit.resources import deploy_profiles, package_file
 from trtllm_kit.spec.draft import DraftFacts, draft_facts
 from trtllm_kit.spec.hardware import Figure, Hardware
 from trtllm_kit.spec.hf_config import read_model_spec
+from trtllm_kit.spec.hf_stored import unsound_list
 from trtllm_kit.spec.inherit import BASE, is_file_name, origins, read_with_bases
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import DeployProfile
@@ -59,7 +60,7 @@ def load_model(folder: Path) -> ModelSpec:
     A ``hf_quant_config.json`` beside it marks the weights as quantised by ModelOpt, whose exports do not always say
     so in ``config.json``. Raises ``ModelNotFound``, ``ModelConfigError``, ``UnknownArchitecture``, ``StorageError``.
     """
-    return parse_model(read_config(folder), folder)
+    return parse_model(read_config(folder), folder, _read_modelopt(folder))
 
 
 def read_config(folder: Path) -> bytes:
@@ -86,12 +87,42 @@ def read_config(folder: Path) -> bytes:
         raise storage_error(error, "reading the model") from error
 
 
-def parse_model(raw: bytes, folder: Path) -> ModelSpec:
-    """Return the model that the bytes of ``folder``'s ``config.json`` describe; raises as ``load_model`` does."""
+def parse_model(raw: bytes, folder: Path, modelopt: bytes | None = None) -> ModelSpec:
+    """Return the model that the bytes of ``folder``'s ``config.json`` and ``hf_quant_config.json`` describe.
+
+    Raises ``ModelConfigError`` and ``UnknownArchitecture``.
+    """
     path = folder / _CONFIG
-    spec = read_model_spec(parse_config(raw, path), str(path))
-    modelopt = os.path.lexists(folder / _MODELOPT)
-    return spec.model_copy(update={"quantized_as": "modelopt"}) if modelopt and not spec.quantized_as else spec
+    section = None if modelopt is None else _modelopt_section(modelopt, folder / _MODELOPT)
+    return read_model_spec(parse_config(raw, path), str(path), section)
+
+
+def _read_modelopt(folder: Path) -> bytes | None:
+    path = folder / _MODELOPT
+    if not os.path.lexists(path):
+        return None
+    try:
+        return read_file(path)
+    except UnfitFile as error:
+        raise _bad_modelopt(path, error.unfit) from None
+    except OSError as error:
+        raise storage_error(error, "reading how the checkpoint is quantised") from None
+
+
+def _modelopt_section(raw: bytes, path: Path) -> dict[str, Any]:
+    """Return ``quantization`` of ModelOpt's file; raises ``ModelConfigError``."""
+    document = parse_config(raw, path)
+    section = document.get("quantization")
+    if not isinstance(section, dict):
+        raise _bad_modelopt(path, "it holds no object named quantization")
+    unsound = unsound_list(section)
+    if unsound is not None:
+        raise _bad_modelopt(path, f"its {unsound} is not a list of module names")
+    return section
+
+
+def _bad_modelopt(path: Path, why: str) -> ModelConfigError:
+    return ModelConfigError(f"{path} cannot be used", why=why, hint=f"download {path.name} again, or convert again")
 
 
 def _not_a_folder(folder: Path) -> ModelNotFound:
@@ -118,7 +149,7 @@ def parse_config(raw: bytes, path: Path) -> dict[str, Any]:
 
 
 def _not_json(path: Path, why: str) -> ModelConfigError:
-    return ModelConfigError(f"{path} is not a JSON object", why=why, hint="download the model's config.json again")
+    return ModelConfigError(f"{path} is not a JSON object", why=why, hint=f"download the model's {path.name} again")
 
 
 # --- deploy profiles -----------------------------------------------------------------------------------------------
@@ -203,9 +234,13 @@ def tokenizer_sha256(folder: Path) -> str | None:
 
 
 def with_calibration(loaded: LoadedProfile, changes: Mapping[str, Any]) -> LoadedProfile:
-    """Return the profile with these keys of ``calibration`` for one run; raises ``UsageError`` for a bad value."""
+    """Return the profile with these keys of ``calibration`` for one run; raises ``UsageError`` for a bad value.
+
+    Another text does not take over the ``field`` of the profile's own.
+    """
+    own = loaded.profile.calibration.model_dump() | ({"field": None} if "text" in changes else {})
     try:
-        asked = Calibration.model_validate(loaded.profile.calibration.model_dump() | dict(changes))
+        asked = Calibration.model_validate(own | dict(changes))
     except ValidationError as error:
         wrong = error.errors()[0]
         key = ".".join(map(str, wrong["loc"]))

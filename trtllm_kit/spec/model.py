@@ -10,6 +10,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from trtllm_kit.spec.profile_formats import KvFormat, WeightFormat
+
 
 class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -159,6 +161,21 @@ class Layer(_Frozen):
     """Both parts have a norm behind them too, before they are added to the hidden state (Gemma)."""
 
 
+class StoredFormats(_Frozen):
+    """How a checkpoint that comes quantised is stored, as its configuration files say."""
+
+    method: str
+    """``quant_method``; modelopt where ``hf_quant_config.json`` alone says so."""
+    scheme: str = ""
+    """What the method calls the format, in one or a few words: ``NVFP4``, ``FP8_BLOCK_SCALES``, ``float8 channel``."""
+    weights: WeightFormat | None = None
+    """The profile's word for it; None for what can be neither passed through nor converted."""
+    kv_cache: KvFormat = "bf16"
+    """Format of the KV cache whose scales come with it."""
+    exclude: tuple[str, ...] = ()
+    """Module name patterns of the linear layers that are in 16 bit; those of the file that name none are left out."""
+
+
 Family = Literal[
     "llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "llama4",
     "gemma2", "gemma3", "phi3", "deepseek_v3", "gpt_oss",
@@ -197,6 +214,10 @@ class ModelSpec(_Frozen):
     head_name: str = "lm_head.weight"
     bos_token: int | None = None
     eos_tokens: tuple[int, ...] = ()
-    quantized_as: str | None = None
-    """``quant_method`` of an already quantised checkpoint (modelopt where ``hf_quant_config.json`` alone says so), or
-    None for plain weights."""
+    stored: StoredFormats | None = None
+    """How the weights are stored; None for plain ones."""
+
+    @property
+    def quantized_as(self) -> str | None:
+        """``quant_method`` of an already quantised checkpoint, or None for plain weights."""
+        return None if self.stored is None else self.stored.method

@@ -8,11 +8,12 @@ from pydantic import Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 from trtllm_kit.spec.profile_sections import Auto, Positive, Strict
+from trtllm_kit.spec.quality import is_jsonl
 from trtllm_kit.spec.system_text import REFUSED, PathText
 
 PartFormat = Literal[
     "bf16", "fp8", "fp8_rowwise", "fp8_block", "int8_wo", "int4_wo", "mxfp8", "nvfp4", "int4_awq", "w4a8_awq",
-    "int8_sq",
+    "int8_sq", "mxfp4",
 ]  # fmt: skip
 """A format that one weight can have: all but ``mixed``."""
 WeightFormat = Literal[PartFormat, "mixed"]
@@ -43,7 +44,8 @@ class Quantization(Strict):
     weights: WeightFormat = Field(
         "bf16",
         description="Format of the linear layers' weights; bf16 passes them through, mixed takes one for each of "
-        "quantization.groups. int4_awq, w4a8_awq and int8_sq are calibrated by NVIDIA ModelOpt.",
+        "quantization.groups. int4_awq, w4a8_awq and int8_sq are calibrated by NVIDIA ModelOpt; mxfp4 comes with a "
+        "model alone. One that is quantised already is passed through: leave the key out, or name its format.",
     )
     kv_cache: KvFormat = Field(
         "bf16",
@@ -68,12 +70,12 @@ class Quantization(Strict):
     @classmethod
     def _suits_the_weights(cls, value: Any, info: ValidationInfo) -> Any:
         weights = info.data.get("weights")
-        if weights is None or (info.field_name == "group_size" and "groups" not in info.data):
-            return value  # refused already
+        if weights is None or (weights == MIXED and info.field_name == "group_size" and "groups" not in info.data):
+            return value  # what it depends on was refused already
         if info.field_name == "groups":
             text = _unfit_groups(weights, value)
         else:
-            text = _unfit_size(weights, info.data["groups"], value)
+            text = _unfit_size(weights, info.data.get("groups"), value)
         if text:
             raise PydanticCustomError(REFUSED, "{text}", {"text": text})
         return value
@@ -114,6 +116,25 @@ class Calibration(Strict):
         description="Field of a JSONL record that holds its text; text, content, article, document or prompt when "
         "absent.",
     )
+    backend: Literal["native", "modelopt"] | Auto = Field(
+        "auto",
+        description="Who calibrates: trtkit itself (native) or NVIDIA ModelOpt in an environment of its own, on a GPU "
+        "where there is one. auto takes native for every format that trtkit makes.",
+    )
+    python: PathText | None = Field(
+        None,
+        description="Interpreter of the environment that has nvidia-modelopt; TRTKIT_QUANTIZE_PYTHON, else the running "
+        "one, when absent.",
+    )
     seed: Annotated[int, Field(ge=0)] = Field(
         0, description="Which pieces of a text longer than the samples are run; 0 takes them from the beginning."
     )
+
+    @field_validator("field")
+    @classmethod
+    def _suits_the_text(cls, value: str | None, info: ValidationInfo) -> str | None:
+        text = info.data.get("text")
+        if value is not None and text is not None and not is_jsonl(text):
+            said = f"has no meaning with {text}, only with a .jsonl file; leave it out"
+            raise PydanticCustomError(REFUSED, "{text}", {"text": said})
+        return value

@@ -43,6 +43,11 @@ def algos_of(number_format: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row.algo for row in _rows() if row.format == number_format))
 
 
+def format_named(algo: str) -> str | None:
+    """Return the format that checkpoints of the Hugging Face layout have by a word; of two the later row, or None."""
+    return next((row.format for row in reversed(_rows()) if row.algo == algo and row.layout == "unified_hf"), None)
+
+
 def algo_name(number_format: str, layout: Layout) -> str:
     """Return the word alone, which is the same in every release that has it."""
     return quant_algo(number_format, layout, MAIN).algo

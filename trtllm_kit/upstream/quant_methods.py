@@ -11,13 +11,16 @@ class QuantMethod(Fact):
     """One ``quant_method`` of ``config.json``; its releases are those that read such a folder in some way."""
 
     method: str
+    scheme: str | None = None
+    """What the method calls one of its formats, where they differ in what can be done; None for all others."""
     instead: str
     """What to do instead of converting it, as the end of a sentence that begins with "or"."""
 
 
-def quant_method(name: str) -> QuantMethod | None:
-    """Return what is known of a method, or None."""
-    return next((row for row in rows_of_methods() if row.method == name), None)
+def quant_method(name: str, scheme: str = "") -> QuantMethod | None:
+    """Return what is known of a method, of that scheme where it has a row; None for an unknown method."""
+    found = [row for row in rows_of_methods() if row.method == name and row.scheme in (scheme, None)]
+    return next(iter(sorted(found, key=lambda row: row.scheme is None)), None)
 
 
 @cache

@@ -24,6 +24,15 @@ ENCODERS: Mapping[str, Encoder] = {
 }
 """By the format's name in a ``TensorStep``."""
 
+STEPS: Mapping[str, tuple[int, int]] = {
+    "int4_wo": (2, four_bit.INT4_WO.group),
+    "int4_wo_64": (2, 64),
+    "mxfp8": (1, eight_bit.MX_BLOCK),
+    "nvfp4": (1, four_bit.NVFP4_BLOCK),
+    "nvfp4_turned": (four_bit.NVFP4_BLOCK, 1),
+}
+"""What rows and columns of a matrix are a multiple of, where a format asks for more than one."""
+
 DECODERS: Mapping[str, Decoder] = {
     "fp8": fp8.decode,
     "fp8_once": fp8.decode,
@@ -32,6 +41,7 @@ DECODERS: Mapping[str, Decoder] = {
     "int8_wo": eight_bit.decode_int8_wo,
     "int4_wo": four_bit.decode_int4_wo,
     "int4_wo_64": four_bit.decode_int4_wo,
+    "mxfp4": four_bit.decode_mxfp4,
     "mxfp8": eight_bit.decode_mxfp8,
     "nvfp4": four_bit.decode_nvfp4,
     "nvfp4_turned": four_bit.decode_nvfp4_turned,
@@ -53,7 +63,13 @@ _MEASURED = {
 }
 
 
-_VARIANTS = {"fp8_once": "fp8", "int4_wo_64": "int4_wo", "nvfp4_turned": "nvfp4"}
+_VARIANTS = {
+    "fp8_once": "fp8",
+    "int4_wo_64": "int4_wo",
+    "nvfp4_turned": "nvfp4",
+    "int4_awq_64": "int4_awq",
+    "w4a8_awq_64": "w4a8_awq",
+}
 
 
 def profile_name(name: str) -> str:

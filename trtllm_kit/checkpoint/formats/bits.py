@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,8 +13,8 @@ from trtllm_kit.dtypes import F32, decode_bf16, encode_bf16
 from trtllm_kit.errors import TensorError
 
 FLOATS = ("BF16", "F16", "F32")
-INFINITY = {"BF16": 0x7F80, "F16": 0x7C00, "F32": 0x7F800000}
-"""The bits of infinity; NaN lies above."""
+INFINITY = {"BF16": 0x7F80, "F16": 0x7C00, "F32": 0x7F800000, "F8_E4M3": 0x7F}
+"""The bits of infinity, and above them of NaN; e4m3 has no infinity, and one NaN."""
 _F16_MAX = 65504.0
 
 
@@ -26,7 +29,7 @@ def largest_magnitude(tile: Raw, dtype: str, name: str) -> float:
 
 
 def check_finite(tile: Raw, dtype: str, name: str) -> None:
-    """Raise ``TensorError`` when elements of ``BF16``, ``F16`` or ``F32`` hold NaN or Inf."""
+    """Raise ``TensorError`` when elements of ``BF16``, ``F16``, ``F32`` or ``F8_E4M3`` hold NaN or Inf."""
     _require_finite(_largest_bits(tile, dtype), dtype, name)
 
 
@@ -70,15 +73,21 @@ def _largest_bits(tile: Raw, dtype: str) -> int:
     """
     if tile.size == 0:
         return 0
-    unsigned, signed, sign = (np.uint32, np.int32, 31) if dtype == "F32" else (np.uint16, np.int16, 15)
+    unsigned, signed, sign = _INTEGERS.get(dtype, (np.uint16, np.int16, 15))
     positive, negative = int(tile.view(signed).max()), int(tile.view(unsigned).max()) - (1 << sign)
     return max(positive, negative, 0)
+
+
+_INTEGERS: Mapping[str, tuple[Any, Any, int]] = {
+    "F32": (np.uint32, np.int32, 31), "F8_E4M3": (np.uint8, np.int8, 7),
+}  # fmt: skip
+"""Integers as wide as an element, and the place of its sign; of the others 16 bit."""
 
 
 def _require_finite(largest: int, dtype: str, name: str) -> None:
     if largest < INFINITY[dtype]:
         return
-    found = "infinity" if largest == INFINITY[dtype] else "NaN"
+    found = "infinity" if largest == INFINITY[dtype] and dtype in FLOATS else "NaN"
     raise TensorError(
         f"tensor {name} holds {found}",
         why="one such weight makes every answer NaN, and no scale can represent it",

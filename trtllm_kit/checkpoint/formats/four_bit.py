@@ -42,6 +42,7 @@ from trtllm_kit.dtypes import (
     U16,
     decode_e2m1,
     decode_e4m3,
+    decode_e8m0,
     encode_e2m1,
     encode_e4m3,
 )
@@ -209,3 +210,15 @@ def decode_nvfp4_turned(parts: Mapping[str, Raw], dtype: str) -> F32:
     """Return the values of a stack, (experts, rows, columns), or of one matrix of it."""
     turned = {name: part.swapaxes(-1, -2) if part.ndim > 1 else part for name, part in parts.items()}
     return decode_nvfp4(turned, dtype).swapaxes(-1, -2)
+
+
+def decode_mxfp4(parts: Mapping[str, Raw], dtype: str) -> F32:  # noqa: ARG001
+    """Return code times scale of its block, (experts, inputs, outputs), as gpt-oss stores them.
+
+    ``weight`` is U8 (experts, outputs, blocks, 16) with the first of two inputs in the low half of a byte, and
+    ``weight_scale`` E8M0 (experts, outputs, blocks).
+    """
+    packed, scales = parts["weight"], decode_e8m0(parts["weight_scale"])
+    codes = np.stack([packed & np.uint8(0xF), packed >> np.uint8(4)], axis=-1).reshape(*packed.shape[:-1], -1)
+    values = decode_e2m1(codes) * scales[..., np.newaxis]
+    return values.reshape(*packed.shape[:2], -1).swapaxes(1, 2)

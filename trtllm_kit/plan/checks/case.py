@@ -36,6 +36,11 @@ class Case:
         """What stands in the way of that split."""
         return obstacles(self.plan.model, self.split, self.hardware)
 
+    def with_formats(self, change: str) -> str:
+        """Return a change of number formats as a way out, which takes other weights where these are passed through."""
+        passed = self.plan.quantization.formats.passed_through
+        return f"the model's 16-bit weights, with {change}" if passed else change
+
 
 @dataclass(frozen=True)
 class Rule:

@@ -8,6 +8,7 @@ from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.formats import FORMATS, Formats
 from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.passing import LAYOUT, PASSED_THROUGH, conflicts
 from trtllm_kit.plan.quantization import KV_MADE_HERE, MADE_HERE, not_made_here, plain_weights_advice
 from trtllm_kit.plan.weights import held_by_stage
 from trtllm_kit.units import format_bytes
@@ -16,18 +17,36 @@ from trtllm_kit.upstream.quant_algos import MIXED_PRECISION
 
 
 def source_format(case: Case) -> Iterator[Finding]:
-    """PF12: the given checkpoint is quantised already, or the asked one is known to be refused by its reader."""
+    """PF12: the given checkpoint comes quantised otherwise than asked, or the asked one is refused by its reader."""
     yield from _layers(case)
-    method = case.plan.model.quantized_as
-    if method is None:
+    stored = case.plan.model.stored
+    if stored is None:
         return
-    yield Finding(
-        rule="PF12",
-        severity=Severity.ERROR,
-        message=f"The model is quantised already ({method}), and trtkit converts 16-bit checkpoints.",
-        compared=f"config.json or hf_quant_config.json beside it says {method}, wanted no quantisation",
-        suggestion=plain_weights_advice(case.plan.model),
-    )
+    if stored.weights not in PASSED_THROUGH:
+        named = f"{stored.method}: {stored.scheme}" if stored.scheme else stored.method
+        yield _refused(
+            f"The model is quantised already ({named}), and trtkit passes on none of that kind.",
+            f"config.json or hf_quant_config.json beside it says {stored.method}; passed on are "
+            f"{', '.join(PASSED_THROUGH)} as ModelOpt, DeepSeek and gpt-oss store them",
+            plain_weights_advice(case.plan.model),
+        )
+        return
+    for key, asked, held, way_out in conflicts(case.plan.model, case.loaded):
+        yield _refused(
+            f"The profile's {key} is not what the checkpoint holds, and its weights cannot be quantised again.",
+            f"{asked} asked, {held} held ({stored.method}: {stored.scheme})",
+            f"{key}: {way_out}; or {plain_weights_advice(case.plan.model)}",
+        )
+    if case.plan.layout.value != LAYOUT:
+        yield _refused(
+            "A checkpoint that is quantised already is passed on to the PyTorch backend alone.",
+            f"layout {case.plan.layout.value} keeps q, k and v under one scale, where {stored.scheme} has three",
+            f"toolchain: llm-api, or {plain_weights_advice(case.plan.model)}",
+        )
+
+
+def _refused(message: str, compared: str, suggestion: str) -> Finding:
+    return Finding(rule="PF12", severity=Severity.ERROR, message=message, compared=compared, suggestion=suggestion)
 
 
 def _layers(case: Case) -> Iterator[Finding]:
@@ -46,7 +65,7 @@ def _layers(case: Case) -> Iterator[Finding]:
 
 def maker(case: Case) -> Iterator[Finding]:
     """PF34: a format that trtkit plans with and does not write."""
-    elsewhere = not_made_here(case.plan.quantization.formats)
+    elsewhere = not_made_here(case.plan.quantization.formats, case.plan.calibration.maker)
     if not elsewhere:
         return
     made = {"weights": MADE_HERE, "kv_cache": KV_MADE_HERE}
@@ -93,7 +112,14 @@ RULES = (
         "PF12",
         "Format of the given checkpoint",
         source_format,
-        keys=("quantization.weights", "quantization.groups", "trtllm_version"),
+        keys=(
+            "quantization.weights",
+            "quantization.kv_cache",
+            "quantization.exclude",
+            "quantization.groups",
+            "toolchain",
+            "trtllm_version",
+        ),
     ),
     Rule("PF14", "Memory of a calibration by ModelOpt", calibration_memory, keys=("quantization.weights", "hardware")),
     Rule("PF34", "Formats that trtkit writes", maker, keys=("quantization.weights", "quantization.kv_cache")),

@@ -32,7 +32,7 @@ def _part(case: Case, part: Part, chosen: str) -> Iterator[Finding]:
         severity=Severity.WARNING,
         message=f"The model matrix of release {version} does not name {chosen} {part.replace('_', ' ')} here.",
         compared=f"{architecture}: {named}{read}",
-        suggestion=f"quantization.{part}: bf16, or try it on one request before you rely on it",
+        suggestion=f"{case.with_formats(f'quantization.{part}: bf16')}, or try it on one request before you rely on it",
     )
 
 

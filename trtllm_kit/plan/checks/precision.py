@@ -10,7 +10,7 @@ from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.quantization import fused_groups, idle_patterns, module_of, tensor_formats
 from trtllm_kit.spec.profile_formats import PartFormat
-from trtllm_kit.upstream import nearest_release
+from trtllm_kit.upstream import nearest_release, release
 from trtllm_kit.upstream.combinations import combination
 from trtllm_kit.upstream.precision import Part, formats_for, precision
 from trtllm_kit.upstream.quant_algos import quant_algo
@@ -36,14 +36,17 @@ def _in_release(case: Case, chosen: PartFormat) -> Iterator[Finding]:
     known = quant_algo(chosen, layout, version)
     if known.in_release:
         return
-    able = nearest_release(version, lambda name: quant_algo(chosen, layout, name).in_release)
+    chain = case.plan.toolchain.value
+    able = nearest_release(
+        version, lambda name: chain in release(name).toolchains and quant_algo(chosen, layout, name).in_release
+    )
     newer = f"trtllm_version: {able}, or " if able else ""
     yield Finding(
         rule="PF7",
         severity=Severity.WARNING,
         message=f"Release {version} is not known to run {chosen} weights of layout {layout}.",
         compared=f"{known.algo}{f', and {known.note}' if known.note else ''}; {known.source}",
-        suggestion=f"{newer}quantization.weights: fp8",
+        suggestion=f"{newer}{case.with_formats('quantization.weights: fp8')}",
     )
 
 
@@ -144,7 +147,7 @@ def exclusions(case: Case) -> Iterator[Finding]:
     """PF32: exclude patterns that name nothing, or that leave nothing to quantise."""
     model, formats = case.plan.model, case.plan.quantization.formats
     patterns = formats.exclude
-    if not formats.quantises:
+    if not formats.quantises or formats.passed_through:
         return
     idle = idle_patterns(model, patterns)
     if idle:
@@ -202,7 +205,7 @@ def _on_gpu(case: Case, rule: str, part: Part, chosen: str) -> Iterator[Finding]
         severity=Severity.ERROR if certain else Severity.WARNING,
         message=f"{case.plan.gpu} does not take {chosen} for the {part.replace('_', ' ')} in release {version}.",
         compared=f"compute capability {capability}; {chosen} runs on {takes}",
-        suggestion=f"{_KEYS[part]}: {nearest}" if nearest else "choose hardware with a newer GPU",
+        suggestion=case.with_formats(f"{_KEYS[part]}: {nearest}") if nearest else "choose hardware with a newer GPU",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from trtllm_kit.findings import Finding, Severity
@@ -10,9 +10,9 @@ from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.formats import FORMATS, number_format
 from trtllm_kit.plan.parallelism import Split, legal_tensors
 from trtllm_kit.plan.quantization import module_of, one_of_each_kind, part_of, tensor_formats
-from trtllm_kit.plan.weights import input_features, input_parts
+from trtllm_kit.plan.weights import ROW_PARALLEL, input_features, input_parts
 from trtllm_kit.spec.profile_formats import GROUPED, PartFormat
-from trtllm_kit.spec.tensors import TensorFact, layer_tensors
+from trtllm_kit.spec.tensors import Role, TensorFact, layer_tensors
 from trtllm_kit.units import counted
 from trtllm_kit.upstream.bounds import Bound, bound
 
@@ -22,139 +22,138 @@ _BLOCKS: tuple[PartFormat, ...] = ("nvfp4", "mxfp8")
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A quantised weight as one rank holds it."""
+class Problem:
+    """A quantised weight that a rank cannot hold as it is."""
 
     fact: TensorFact
-    format: PartFormat
-    width: int
-    """Elements on the axis that the ranks share out."""
-    parts: int
-    of_experts: bool
+    severity: Severity
+    message: str
+    compared: str
+
+
+Search = Callable[[Case, Split], Iterator[Problem]]
 
 
 def groups(case: Case) -> Iterator[Finding]:
     """PF5: int4 scales belong to groups of input elements, which a rank cannot hold in part."""
-    size = case.plan.quantization.formats.group_size
-    if size is None:
-        return
-    yield from _first_broken(case, GROUPED, "PF5", Severity.ERROR, f"groups of {size} input elements")
+    yield from _first(case, "PF5", _broken_groups)
 
 
 def blocks(case: Case) -> Iterator[Finding]:
     """PF35: NVFP4 and MXFP8 scales belong to blocks of input elements, which a rank cannot hold in part."""
-    for name in _BLOCKS:
-        yield from _first_broken(case, (name,), "PF35", _severity(bound("nvfp4_input_step")), f"{name} blocks")
+    yield from _first(case, "PF35", _broken_blocks)
 
 
 def rows_of_bytes(case: Case) -> Iterator[Finding]:
-    """PF6: rows of integer weights that the kernels do not take, and blocks of FP8 that are padded."""
-    step, of_experts = bound("weight_only_row_bytes"), bound("int8_expert_step")
-    for cut in _cuts(case, case.split, _WEIGHT_ONLY):
-        size, rest = divmod(cut.width * FORMATS[cut.format].bits, 8 * cut.parts)
-        if rest or size % step.value:
-            compared = (
-                f"{cut.width:,} features / {counted(cut.parts, 'rank')} x {FORMATS[cut.format].bits} bits is no multiple"
-                f" of {step.value:g} bytes"
-            )
-            yield _found(case, cut, "PF6", _severity(step), compared, "has rows that the kernels do not take")
-            return
-        if cut.of_experts and cut.format == "int8_wo" and cut.width // cut.parts % of_experts.value:
-            compared = f"{cut.width:,} features / {counted(cut.parts, 'rank')} is no multiple of {of_experts.value:g}"
-            yield _found(case, cut, "PF6", _severity(of_experts), compared, "is narrower than the kernels of experts take")
-            return
-    yield from _padded(case)
+    """PF6: rows of integer weights that the kernels do not take, and blocks of FP8 that a rank cuts."""
+    yield from _first(case, "PF6", _unfit_rows)
+    yield from _first(case, "PF6", _cut_blocks)
 
 
-def _padded(case: Case) -> Iterator[Finding]:
-    """Yield the first weight whose FP8 blocks a rank cuts: experts are padded, of others that was not read."""
-    step = number_format("fp8_block").block
-    for cut in _cuts(case, case.split, ("fp8_block",)):
-        if cut.width % (step * cut.parts) and cut.parts > 1:
-            severity = Severity.INFO if cut.of_experts else Severity.WARNING
-            compared = f"{cut.width:,} features / {counted(cut.parts, 'rank')} is not a multiple of {step}"
-            what = "is padded to whole blocks on every rank" if cut.of_experts else "is cut inside a block of FP8"
-            yield _found(case, cut, "PF6", severity, compared, what)
-            return
-
-
-def _first_broken(
-    case: Case, formats: tuple[PartFormat, ...], rule: str, severity: Severity, what: str
-) -> Iterator[Finding]:
-    size = case.plan.quantization.formats.group_size
-
-    def is_broken(fact: TensorFact, name: PartFormat, split: Split) -> bool:
-        step = number_format(name, size).block
-        return input_features(fact) % (step * input_parts(fact, split)) != 0
-
-    broken = [
-        (fact, name) for fact, name in _quantised(case) if name in formats and is_broken(fact, name, case.split)
-    ]
-    if not broken:
+def _first(case: Case, rule: str, search: Search) -> Iterator[Finding]:
+    """Report the first problem of a search, with the nearest rank count that has none."""
+    problem = next(search(case, case.split), None)
+    if problem is None:
         return
-    fact, name = broken[0]
-    width, parts = input_features(fact), input_parts(fact, case.split)
-    wholes = [
-        tensor
-        for tensor in legal_tensors(case.plan.model, case.hardware, case.split)
-        if not any(
-            is_broken(one, other, replace(case.split, tensor=tensor))
-            for one, other in _quantised(case)
-            if other in formats
-        )
-    ]
+    pattern = f'"*{module_of(problem.fact.name).rpartition(".")[2]}"'
+    excluded = f"add {pattern} to quantization.exclude"
+    if case.plan.quantization.formats.passed_through:
+        excluded = case.with_formats(f"quantization.exclude: [{pattern}]")
+    legal = legal_tensors(case.plan.model, case.hardware, case.split)
+    wholes = [size for size in legal if next(search(case, replace(case.split, tensor=size)), None) is None]
+    nearest = min(wholes, key=lambda size: (abs(size - case.split.tensor), size), default=None)
+    way = excluded if nearest is None else f"parallelism.tensor: {nearest}, or {excluded}"
     yield Finding(
         rule=rule,
-        severity=severity,
-        message=f"{module_of(fact.name)} cannot be cut into whole {what} on every rank.",
-        compared=f"{width:,} input features / {counted(parts, 'rank')} is not a multiple of "
-        f"{number_format(name, size).block}",
-        suggestion=_other_ranks(case, wholes, fact),
+        severity=problem.severity,
+        message=f"{module_of(problem.fact.name)} {problem.message}.",
+        compared=problem.compared,
+        suggestion="nothing to do" if problem.severity is Severity.INFO else way,
     )
 
 
-def _other_ranks(case: Case, wholes: list[int], fact: TensorFact) -> str:
-    """Name the nearest rank count that keeps everything whole, and the pattern that keeps the weight in 16 bit."""
-    excluded = f'add "*{module_of(fact.name).rpartition(".")[2]}" to quantization.exclude'
-    nearest = min(wholes, key=lambda size: (abs(size - case.split.tensor), size), default=None)
-    return excluded if nearest is None else f"parallelism.tensor: {nearest}, or {excluded}"
+def _broken_groups(case: Case, split: Split) -> Iterator[Problem]:
+    size = case.plan.quantization.formats.group_size
+    what = f"cannot be cut into whole groups of {size} input elements on every rank"
+    return _broken(case, split, GROUPED, Severity.ERROR, what)
 
 
-def _quantised(case: Case) -> Iterator[tuple[TensorFact, PartFormat]]:
-    """Yield the quantised weights of one layer of each kind."""
+def _broken_blocks(case: Case, split: Split) -> Iterator[Problem]:
+    severity = _severity(bound("nvfp4_input_step"))
+    for name in _BLOCKS:
+        what = f"cannot be cut into whole {name.upper()} blocks on every rank"
+        yield from _broken(case, split, (name,), severity, what)
+
+
+def _broken(
+    case: Case, split: Split, formats: tuple[PartFormat, ...], severity: Severity, what: str
+) -> Iterator[Problem]:
+    """Yield the weights of some formats whose input features a rank cannot hold in whole blocks."""
+    for _, fact, name in _quantised(case, formats):
+        width, parts = input_features(fact), input_parts(fact, split)
+        step = number_format(name, case.plan.quantization.formats.group_size).block
+        if width % (step * parts):
+            compared = f"{width:,} input features / {counted(parts, 'rank')} is not a multiple of {step}"
+            yield Problem(fact, severity, what, compared)
+
+
+def _unfit_rows(case: Case, split: Split) -> Iterator[Problem]:
+    step, of_experts = bound("weight_only_row_bytes"), bound("int8_expert_step")
+    for number, fact, name in _quantised(case, _WEIGHT_ONLY):
+        width, parts = _shared_out(case, number, fact, split)
+        held, bits = f"{width:,} features / {counted(parts, 'rank')}", FORMATS[name].bits
+        if width * bits % (8 * parts * step.value):
+            compared = f"{held} x {bits} bits is no multiple of {step.value:g} bytes"
+            yield Problem(fact, _severity(step), "has rows that the kernels do not take", compared)
+        elif name == "int8_wo" and _is_expert(case, number, fact) and width % (parts * of_experts.value):
+            compared = f"{held} is no multiple of {of_experts.value:g}"
+            yield Problem(fact, _severity(of_experts), "is no width that the kernels of experts take", compared)
+
+
+def _cut_blocks(case: Case, split: Split) -> Iterator[Problem]:
+    """Yield weights whose FP8 blocks a rank cuts: those of experts are padded, of others that was not read."""
+    step = number_format("fp8_block").block
+    found: list[Problem] = []
+    for number, fact, _ in _quantised(case, ("fp8_block",)):
+        width, parts = _shared_out(case, number, fact, split)
+        if parts == 1 or width % (step * parts) == 0:
+            continue
+        compared = f"{width:,} features / {counted(parts, 'rank')} is not a multiple of {step}"
+        if _is_expert(case, number, fact):
+            found.append(Problem(fact, Severity.INFO, "is padded to whole blocks on every rank", compared))
+        else:
+            found.append(Problem(fact, Severity.WARNING, "is cut inside a block of FP8", compared))
+    yield from sorted(found, key=lambda problem: problem.severity is Severity.INFO)
+
+
+def _quantised(case: Case, formats: tuple[PartFormat, ...]) -> Iterator[tuple[int, TensorFact, PartFormat]]:
+    """Yield the weights of some formats, of one layer of each kind, with its number."""
     model = case.plan.model
     for number in one_of_each_kind(model):
         chosen = tensor_formats(model, number, case.plan.quantization.formats)
-        yield from ((fact, chosen[fact.name]) for fact in layer_tensors(model, number) if fact.name in chosen)
+        for fact in layer_tensors(model, number):
+            if chosen.get(fact.name) in formats:
+                yield number, fact, chosen[fact.name]
 
 
-def _cuts(case: Case, split: Split, formats: tuple[PartFormat, ...]) -> Iterator[Cut]:
-    """Yield the weights of some formats along the axis that the ranks share out."""
-    model = case.plan.model
-    for number in one_of_each_kind(model):
-        chosen = tensor_formats(model, number, case.plan.quantization.formats)
-        for fact in (fact for fact in layer_tensors(model, number) if chosen.get(fact.name) in formats):
-            of_experts = part_of(model, number, fact) == "experts"
-            columns, inputs = input_features(fact), input_parts(fact, split)
-            outputs = fact.elements // fact.copies // columns // (fact.shape[0] if len(fact.shape) == 3 else 1)
-            shared = split.expert_tensor if of_experts else split.tensor
-            width, parts = (columns, inputs) if inputs > 1 else (outputs, shared)
-            yield Cut(fact, chosen[fact.name], width, parts, of_experts)
+def _shared_out(case: Case, number: int, fact: TensorFact, split: Split) -> tuple[int, int]:
+    """Return the features that ranks share out, input or output, and how many of them do."""
+    inputs = input_features(fact)
+    if fact.role in ROW_PARALLEL:
+        return inputs, input_parts(fact, split)
+    copies = fact.copies * (fact.shape[0] if len(fact.shape) == 3 else 1)
+    outputs = fact.elements // copies // inputs
+    if _is_expert(case, number, fact):
+        return outputs, split.expert_tensor
+    heads = case.plan.model.layers[number].attention.kv_heads
+    return outputs, min(split.tensor, heads) if fact.role in _BY_KV_HEADS else split.tensor
 
 
-def _found(case: Case, cut: Cut, rule: str, severity: Severity, compared: str, what: str) -> Finding:
-    module = module_of(cut.fact.name)
-    legal = legal_tensors(case.plan.model, case.hardware, case.split)
-    fewer = [size for size in legal if size < case.split.tensor]
-    ways = [f"parallelism.tensor: {fewer[-1]}"] if fewer else []
-    ways.append(f'add "*{module.rpartition(".")[2]}" to quantization.exclude')
-    return Finding(
-        rule=rule,
-        severity=severity,
-        message=f"{module} {what}.",
-        compared=compared,
-        suggestion="nothing to do" if severity is Severity.INFO else ", or ".join(ways),
-    )
+_BY_KV_HEADS = (Role.KEY, Role.VALUE, Role.QKV)
+
+
+def _is_expert(case: Case, number: int, fact: TensorFact) -> bool:
+    return part_of(case.plan.model, number, fact) == "experts"
 
 
 def _severity(known: Bound) -> Severity:

@@ -1,0 +1,272 @@
+"""Sources that come quantised: handed on bit by bit, read by their scales, refused with every problem at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.support.quantised import (
+    Quantised,
+    Stored,
+    change_tensors,
+    read_safetensors,
+    scalar,
+    write_quantised,
+    write_stored,
+)
+from trtllm_kit.checkpoint.convert import conversion_steps, convert
+from trtllm_kit.checkpoint.load import load_reference, open_checkpoint
+from trtllm_kit.checkpoint.reader import open_weights
+from trtllm_kit.checkpoint.stored_weights import StoredWeights
+from trtllm_kit.errors import KitError, PlanDrift, TensorError, WeightIndexError
+from trtllm_kit.plan.decide import make_plan, require_ok
+from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.plan import Plan
+from trtllm_kit.plan.remedies import with_changes
+from trtllm_kit.plan.weights import held_by_stage
+from trtllm_kit.progress import Silent
+from trtllm_kit.spec.load import hardware_for, load_model, load_profile
+
+FORMS: dict[str, tuple[str, dict[str, object]]] = {
+    "llama-fp8": ("fp8", {}),
+    "qwen2-fp8": ("fp8", {"family": "qwen2"}),
+    "qwen3_moe-fp8": ("fp8", {"family": "qwen3_moe"}),
+    "tied-fp8": ("fp8", {"tie_word_embeddings": True}),
+    "llama-nvfp4": ("nvfp4", {}),
+    "qwen3_moe-nvfp4": ("nvfp4", {"family": "qwen3_moe"}),
+    "deepseek-nvfp4": ("nvfp4", {"family": "deepseek_v3", "v_head_dim": 16}),
+    "qwen3-block": ("fp8_block", {"family": "qwen3", "intermediate_size": 200}),
+    "deepseek-block": ("fp8_block", {"family": "deepseek_v3"}),
+    "gpt_oss-mxfp4": ("mxfp4", {"family": "gpt_oss"}),
+}
+Q = "model.layers.0.self_attn.q_proj"
+UP = "model.layers.1.mlp.up_proj"
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Quantised:
+    """A model in each form that is passed through."""
+    form, asked = FORMS[request.param]
+    return write_quantised(tmp_path_factory.mktemp(request.param) / "model", form, **asked)
+
+
+def plan_of(folder: Path) -> Plan:
+    """Plan a folder under a shipped profile whose formats are left out, on a CPU; refused is what cannot run."""
+    small = {"limits.max_seq_len": 256, "load.input_tokens": 64, "load.output_tokens": 64}
+    loaded = with_changes(load_profile("cpu-rehearsal-simulated"), small)
+    origins = {key: place for key, place in loaded.origins.items() if not key.startswith("quantization")}
+    plan = make_plan(load_model(folder), replace(loaded, origins=origins), hardware_for(loaded.profile))
+    require_ok(plan)
+    return plan
+
+
+def test_every_tensor_and_both_configurations_are_handed_on_bit_by_bit(source: Quantised, tmp_path: Path) -> None:
+    """No code, scale, bias, norm or router changes; the configuration that describes them is theirs."""
+    convert(source.folder, plan_of(source.folder), tmp_path / "out", Silent())
+    before, after = (read_safetensors(folder / "model.safetensors") for folder in (source.folder, tmp_path / "out"))
+    assert before == after
+    for name in ("config.json", "hf_quant_config.json"):
+        given, made = source.folder / name, tmp_path / "out" / name
+        assert given.exists() == made.exists()
+        assert not given.exists() or given.read_bytes() == made.read_bytes()
+
+
+def test_the_dry_run_names_format_and_part_of_each_tensor(source: Quantised) -> None:
+    """What is quantised is listed in its format, and each tensor comes from itself."""
+    steps = conversion_steps(source.folder, plan_of(source.folder))
+    codes = {step.name.removesuffix("_blocks") for step in steps if step.format != "plain" and step.part == "weight"}
+    assert set(source.values) == codes
+    assert all(step.name == step.origin for step in steps)
+
+
+def test_the_reference_reads_the_values_that_were_stored(source: Quantised) -> None:
+    """Codes times scales are what an independent writer stored, to the last bit; so are the layers' answers."""
+    opened = open_checkpoint(source.folder)
+    for name, values in source.values.items():
+        np.testing.assert_array_equal(values, opened.weights.tensor(name))
+    assert load_reference(source.folder).model.stored is not None
+
+
+def test_the_plan_counts_the_bytes_that_are_stored(source: Quantised) -> None:
+    """Weights and scales of one rank are those of the file, byte for byte, whatever is kept in 16 bit.
+
+    Of latent attention the runtime holds the keys' half of ``kv_b_proj`` twice, which the file has once.
+    """
+    stored = sum(len(one.data) for one in read_safetensors(source.folder / "model.safetensors").values())
+    model, formats = load_model(source.folder), plan_of(source.folder).quantization.formats
+    held = held_by_stage(model, Split(), formats, range(len(model.layers))).bytes
+    if any(layer.attention.latent for layer in model.layers):
+        assert stored < held < 1.06 * stored
+    else:
+        assert stored == held
+
+
+def test_shards_are_read_by_their_index_and_a_missing_one_is_told(tmp_path: Path) -> None:
+    """Scales may lie in another file than their weight, as in NVIDIA's own folders."""
+    folder = write_quantised(tmp_path / "model", "fp8").folder
+    tensors = read_safetensors(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    places = {name: f"model-0000{1 + name.endswith('scale')}-of-00002.safetensors" for name in tensors}
+    for file in set(places.values()):
+        write_stored(folder / file, {name: tensors[name] for name in tensors if places[name] == file})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    convert(folder, plan_of(folder), tmp_path / "out", Silent())
+    assert tensors == read_safetensors(tmp_path / "out" / "model.safetensors")
+
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(WeightIndexError, match="model-00002-of-00002"):
+        conversion_steps(folder, plan_of(folder))
+
+
+def test_an_fp8_checkpoint_becomes_several_shards_that_hold_the_same(tmp_path: Path) -> None:
+    """The index names each scale in the file that has it."""
+    folder = write_quantised(tmp_path / "model", "fp8").folder
+    convert(folder, plan_of(folder), tmp_path / "out", Silent(), shard_bytes=40_000)
+    index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())["weight_map"]
+    shards = {file: read_safetensors(tmp_path / "out" / file) for file in set(index.values())}
+    assert len(shards) > 2
+    assert read_safetensors(folder / "model.safetensors") == {name: shards[file][name] for name, file in index.items()}
+
+
+def test_prediction_layers_pass_with_their_scales(tmp_path: Path) -> None:
+    """DeepSeek's own files have one behind the last layer, in blocks like the others."""
+    folder = write_quantised(tmp_path / "model", "fp8_block", "deepseek_v3").folder
+    config = json.loads((folder / "config.json").read_text()) | {"num_nextn_predict_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+
+    def add(tensors: dict[str, Stored]) -> None:
+        layer = "model.layers.1."
+        tensors |= {f"model.layers.2.{name.removeprefix(layer)}": tensors[name] for name in tensors if layer in name}
+
+    change_tensors(folder, add)
+    convert(folder, plan_of(folder), tmp_path / "out", Silent())
+    assert read_safetensors(folder / "model.safetensors") == read_safetensors(tmp_path / "out" / "model.safetensors")
+
+
+def drop(name: str) -> Callable[[dict[str, Stored]], object]:
+    """Return what takes a tensor away."""
+    return lambda tensors: tensors.pop(name)
+
+
+def put(name: str, stored: Stored) -> Callable[[dict[str, Stored]], object]:
+    """Return what puts a tensor in a place."""
+    return lambda tensors: tensors.update({name: stored})
+
+
+def first_byte(name: str, value: int) -> Callable[[dict[str, Stored]], object]:
+    """Return what sets the first byte of a tensor."""
+
+    def change(tensors: dict[str, Stored]) -> None:
+        tensors[name] = tensors[name]._replace(data=bytes([value]) + tensors[name].data[1:])
+
+    return change
+
+
+NAN = float("nan")
+BROKEN: list[tuple[str, Callable[[dict[str, Stored]], object], str]] = [
+    ("fp8", drop(f"{Q}.weight_scale"), "q_proj.weight is stored as F8_E4M3"),
+    ("fp8", drop(f"{Q}.input_scale"), "q_proj.input_scale is missing"),
+    ("fp8", drop(f"{Q}.weight"), "q_proj.weight is missing"),
+    ("fp8", put(f"{Q}.weight_scale", Stored("F32", (3,), b"\0" * 12)), "q_proj.weight is stored as F8_E4M3"),
+    ("fp8", put(f"{Q}.weight_scale", scalar(0)), r"q_proj.weight_scale is \[0.0\]"),
+    ("fp8", put(f"{Q}.weight_scale", scalar(-1)), r"q_proj.weight_scale is \[-1.0\]"),
+    ("fp8", put(f"{Q}.input_scale", scalar(NAN)), r"q_proj.input_scale is \[nan\]"),
+    ("fp8", put("model.layers.0.self_attn.v_proj.v_scale", scalar(NAN)), r"v_proj.v_scale is \[nan\]"),
+    ("fp8", put(f"{Q}.weight", Stored("BF16", (64, 64), b"\0" * 8192)), "q_proj.weight is stored in plain"),
+    ("fp8", put("model.norm.weight", Stored("F8_E4M3", (64,), b"\0" * 64)), "norm.weight is stored as F8_E4M3"),
+    ("fp8", put(f"{Q}.pre_quant_scale", Stored("BF16", (64,), b"\0" * 128)), "q_proj.weight is stored as F8_E4M3"),
+    ("fp8", put("model.extra", scalar(1)), "1 tensors are not described by config.json: model.extra"),
+    ("nvfp4", drop(f"{UP}.weight_scale_2"), r"up_proj.weight is stored as U8"),
+    ("nvfp4", put(f"{UP}.weight_scale_2", scalar(1)), "gate_proj.weight_scale_2 and .*up_proj.weight_scale_2 differ"),
+    ("nvfp4", put(f"{UP}.input_scale", scalar(1)), "gate_proj.input_scale and .*up_proj.input_scale differ"),
+    ("nvfp4", first_byte(f"{UP}.weight_scale", 0x7F), r"up_proj.weight_scale is \[nan\]"),
+    ("nvfp4", first_byte(f"{UP}.weight_scale", 0x81), r"up_proj.weight_scale is \[-1.0\]"),
+    ("fp8_block", drop(f"{Q}.weight_scale_inv"), "q_proj.weight is stored as F8_E4M3"),
+    ("fp8_block", put(f"{Q}.weight_scale_inv", Stored("F32", (1, 1), b"\0" * 4)), r"weight_scale_inv is \[0.0\]"),
+]
+
+
+@pytest.mark.parametrize(("form", "change", "words"), BROKEN, ids=[f"{form}: {words}" for form, _, words in BROKEN])
+def test_what_is_broken_is_refused_by_name_before_a_byte(
+    tmp_path: Path, form: str, change: Callable[[dict[str, Stored]], object], words: str
+) -> None:
+    """A scale that is missing, misshapen, NaN, zero or negative; a weight in another format; a stranger."""
+    folder = write_quantised(tmp_path / "model", form).folder
+    plan = plan_of(folder)
+    change_tensors(folder, change)
+    with pytest.raises(TensorError, match=words):
+        convert(folder, plan, tmp_path / "out", Silent())
+    assert ["model"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    """Of tensors, of scales, of what is fused, and of strangers."""
+    folder = write_quantised(tmp_path / "model", "nvfp4").folder
+
+    def spoil(tensors: dict[str, Stored]) -> None:
+        drop(f"{Q}.input_scale")(tensors)
+        put("model.layers.0.mlp.down_proj.weight_scale_2", scalar(NAN))(tensors)
+        put(f"{UP}.input_scale", scalar(1))(tensors)
+        put("model.extra", scalar(1))(tensors)
+
+    change_tensors(folder, spoil)
+    with pytest.raises(TensorError, match="4 problems") as caught:
+        conversion_steps(folder, plan_of(folder))
+    for words in ("q_proj.input_scale", "down_proj.weight_scale_2", "up_proj.input_scale differ", "model.extra"):
+        assert words in caught.value.why
+
+
+def test_a_block_of_zeros_may_have_scale_zero(tmp_path: Path) -> None:
+    """Older ModelOpt let the scale of a very small block become 0; its numbers are 0 then, and no runtime minds."""
+    folder = write_quantised(tmp_path / "model", "nvfp4").folder
+    change_tensors(folder, first_byte(f"{UP}.weight_scale", 0))
+    convert(folder, plan_of(folder), tmp_path / "out", Silent())
+    values = StoredWeights(open_weights(tmp_path / "out")).tensor(f"{UP}.weight")
+    assert not values[0, :16].any()
+    assert values[0, 16:].any()
+
+
+def test_nan_among_the_codes_is_found_while_they_are_copied(tmp_path: Path) -> None:
+    """e4m3 has no infinity, and one NaN of either sign; nothing is left behind."""
+    folder = write_quantised(tmp_path / "model", "fp8").folder
+    for code in (0x7F, 0xFF):
+        change_tensors(folder, first_byte(f"{Q}.weight", code))
+        with pytest.raises(TensorError, match=r"q_proj\.weight holds NaN"):
+            convert(folder, plan_of(folder), tmp_path / "out", Silent())
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_configuration_of_the_same_tensors_is_another_checkpoint(tmp_path: Path) -> None:
+    """Key and bytes agree: what stands in ModelOpt's file is part of both, and a second run of the same does nothing."""
+    folder = write_quantised(tmp_path / "model", "fp8").folder
+    first = convert(folder, plan_of(folder), tmp_path / "one", Silent())
+    assert convert(folder, plan_of(folder), tmp_path / "one", Silent()).up_to_date
+    file = folder / "hf_quant_config.json"
+    file.write_text(file.read_text().replace("0.33.0", "0.37.0"))
+    assert first.manifest.key != convert(folder, plan_of(folder), tmp_path / "two", Silent()).manifest.key
+
+
+def test_a_source_whose_configuration_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
+    """Other formats in ModelOpt's file are another model."""
+    folder = write_quantised(tmp_path / "model", "fp8").folder
+    plan = plan_of(folder)
+    file = folder / "hf_quant_config.json"
+    file.write_text(file.read_text().replace('"lm_head"', '"lm_head", "*.o_proj"'))
+    with pytest.raises((PlanDrift, TensorError)) as caught:
+        convert(folder, plan, tmp_path / "out", Silent())
+    assert isinstance(caught.value, KitError)
+
+
+def test_pickles_are_refused_with_advice(tmp_path: Path) -> None:
+    """A quantised folder of .bin files runs code when it is read."""
+    folder = write_quantised(tmp_path / "model", "fp8").folder
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(KitError, match="only as pickles") as caught:
+        conversion_steps(folder, plan_of(folder))
+    assert re.search("safe_serialization", str(caught.value.hint))
