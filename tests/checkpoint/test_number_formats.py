@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trtllm_kit.checkpoint.formats import DECODERS, ENCODERS, measured_scale
-from trtllm_kit.checkpoint.formats.base import Encoder
 from trtllm_kit.checkpoint.formats.bits import to_float32
 from trtllm_kit.checkpoint.header import NUMPY_TYPES
 from trtllm_kit.checkpoint.rectangle import Raw
@@ -287,10 +286,4 @@ def test_the_input_scale_of_nvfp4_covers_both_steps(part: str) -> None:
 
 def test_every_encoder_has_a_decoder() -> None:
     """What is written can be read."""
-    encoders: set[str] = set(ENCODERS)
-    assert encoders == set(DECODERS)
-    assert all(isinstance(encoder.row_step, int) for encoder in _encoders())
-
-
-def _encoders() -> tuple[Encoder, ...]:
-    return tuple(ENCODERS.values())
+    assert set() == set(ENCODERS) - set(DECODERS)

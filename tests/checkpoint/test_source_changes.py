@@ -60,7 +60,7 @@ def swap(source: Path, other: Path) -> Callable[[], object]:
     def act() -> None:
         for path in sorted(other.glob("*.safetensors")):
             os.utime(path, ns=(0, (source / path.name).stat().st_mtime_ns))
-            (source / path.name).rename(source / f"{path.name}.good")
+            (source / f"{path.name}.good").hardlink_to(source / path.name)
             shutil.copy2(path, source / f"{path.name}.new")
             (source / f"{path.name}.new").rename(source / path.name)
 

@@ -104,7 +104,9 @@ def _tensors_of(weights: WeightFolder, one: Held) -> Iterator[str]:
     """Yield what belongs to a weight, also where it is not sound: a problem is told once."""
     yield one.name
     yield from _parts_of(weights, one).values()
-    yield from (part_name(one.name, part) for part in (INPUT_SCALE, "weight_scale", "weight_scale_inv", "weight_scale_2"))
+    yield from (
+        part_name(one.name, part) for part in (INPUT_SCALE, "weight_scale", "weight_scale_inv", "weight_scale_2")
+    )
 
 
 def _passed_on(model: ModelSpec) -> Callable[[str], bool]:

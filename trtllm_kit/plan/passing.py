@@ -31,6 +31,7 @@ class Conflict(NamedTuple):
     asked: str
     held: str
     way_out: str
+    """What to change in the profile."""
 
 
 def stored_formats(model: ModelSpec, loaded: LoadedProfile) -> Formats | None:
@@ -57,10 +58,13 @@ def conflicts(model: ModelSpec, loaded: LoadedProfile) -> Iterator[Conflict]:
     if stored is None or stored.weights not in PASSED_THROUGH:
         return
     if loaded.source("quantization.weights") == "profile" and asked.weights != stored.weights:
-        yield Conflict("quantization.weights", asked.weights, str(stored.weights), f"set it to {stored.weights}")
+        yield Conflict(
+            "quantization.weights", asked.weights, str(stored.weights), f"quantization.weights: {stored.weights}"
+        )
     by_itself = stored.kv_cache == "bf16" and asked.kv_cache == "fp8"  # the runtime stores it with a scale of 1
     if loaded.source("quantization.kv_cache") == "profile" and asked.kv_cache != stored.kv_cache and not by_itself:
-        yield Conflict("quantization.kv_cache", asked.kv_cache, stored.kv_cache, f"set it to {stored.kv_cache}")
+        agreeing = f"quantization.kv_cache: {stored.kv_cache}"
+        yield Conflict("quantization.kv_cache", asked.kv_cache, stored.kv_cache, agreeing)
     if loaded.source("quantization.exclude") == "profile":
         yield from _exclude_conflict(model, stored, asked.exclude)
 
@@ -72,6 +76,6 @@ def _exclude_conflict(model: ModelSpec, stored: StoredFormats, patterns: tuple[s
         held = tensor_formats(model, number, formats)
         for fact in layer_tensors(model, number):
             if fact.name in held and is_excluded(fact, patterns):
-                module = module_of(next(fact.names()))
-                yield Conflict("quantization.exclude", module, f"{held[fact.name]} there", "leave it out")
+                module, there = module_of(next(fact.names())), f"{held[fact.name]} there"
+                yield Conflict("quantization.exclude", module, there, "leave quantization.exclude out")
                 return

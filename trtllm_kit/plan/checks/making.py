@@ -35,7 +35,7 @@ def source_format(case: Case) -> Iterator[Finding]:
         yield _refused(
             f"The profile's {key} is not what the checkpoint holds, and its weights cannot be quantised again.",
             f"{asked} asked, {held} held ({stored.method}: {stored.scheme})",
-            f"{key}: {way_out}; or {plain_weights_advice(case.plan.model)}",
+            f"{way_out}, or {plain_weights_advice(case.plan.model)}",
         )
     if case.plan.layout.value != LAYOUT:
         yield _refused(
