@@ -25,6 +25,7 @@ and ``try:`` one command or one key to change; names from files are escaped, so 
         ├── CalibrationError        KIT-CHECKPOINT-004
         ├── FormatNotMade           KIT-CHECKPOINT-006
         ├── NotComparable           KIT-CHECKPOINT-007
+        ├── WorkerFailed            KIT-CHECKPOINT-008
         ├── BuildFailed             KIT-BUILD-001
         ├── RepositoryError         KIT-REPOSITORY-001
         ├── ServerFailed            KIT-SERVE-001

@@ -241,6 +241,7 @@ def main() -> int:
     run.work.mkdir(parents=True, exist_ok=True)
     file = run.work / "results.json"
     results = json.loads(file.read_text()) if file.exists() else {}
+    failed: list[str] = []
     for name, stage in STAGES:
         if name in results:
             continue
@@ -248,11 +249,16 @@ def main() -> int:
             print(f"left for another run: from {name} on", flush=True)
             break
         started = time.perf_counter()
-        results[name] = stage(run)
+        try:
+            results[name] = stage(run)
+        except subprocess.CalledProcessError as error:
+            print(f"{name} failed: {error}", flush=True)
+            failed.append(name)
+            continue
         file.write_text(json.dumps(results, indent=1) + "\n")
         print(f"{name}: {time.perf_counter() - started:.1f} s", flush=True)
     print(table(results))
-    return 0
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -43,11 +43,13 @@ def _phase(phase: dict[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _modelopt(told: dict[str, Any]) -> Iterator[str]:
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for dtype, one in told.items():
         gpu = "" if one["gpu_bytes"] is None else f"{one['gpu_bytes'] / GB:.1f}"
-        for phase in one["phases"]:
-            rows.append((dtype, phase["label"], f"{phase['seconds']:.1f}", f"{phase['anonymous_bytes'] / MIB:.0f}", ""))
+        rows += [
+            (dtype, phase["label"], f"{phase['seconds']:.1f}", f"{phase['anonymous_bytes'] / MIB:.0f}", "")
+            for phase in one["phases"]
+        ]
         rows.append((dtype, "all", f"{one['seconds']:.1f}", f"{one['anonymous_bytes'] / MIB:.0f}", gpu))
     return _rows(("nvidia-modelopt", "phase", "seconds", "anonymous MiB", "GPU GB"), rows)
 

@@ -32,7 +32,7 @@ class Watch:
     phases: list[Phase] = field(default_factory=lambda: [Phase("before the first byte")])
     _begun: float = field(default_factory=time.perf_counter)
 
-    def start(self, label: str, total: float, unit: str) -> None:
+    def start(self, label: str, total: float, unit: str) -> None:  # noqa: ARG002  # the total is no figure here
         """Begin a phase."""
         self._next(Phase(label, unit))
 
@@ -80,6 +80,6 @@ class Watch:
 
 
 def anonymous_bytes() -> int:
-    """Return RssAnon of this process."""
+    """Return RssAnon of this process, 0 where the kernel does not tell it."""
     lines = _STATUS.read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) * 1024
+    return next((int(line.split()[1]) for line in lines if line.startswith("RssAnon")), 0) * 1024

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from trtllm_kit.plan.decide import make_plan, require_ok
 from trtllm_kit.plan.formats import GROUP_SIZE, Formats
 from trtllm_kit.plan.plan import (
     CalibrationPlan,
@@ -20,8 +21,9 @@ from trtllm_kit.plan.plan import (
     QuantizationPlan,
     RuntimePlan,
 )
+from trtllm_kit.plan.remedies import with_changes
 from trtllm_kit.plan.settle_formats import algo_of
-from trtllm_kit.spec.load import load_model
+from trtllm_kit.spec.load import hardware_for, load_model, load_profile
 from trtllm_kit.spec.profile import Serve
 from trtllm_kit.spec.profile_formats import GROUPED, KvFormat, PartFormat, WeightFormat
 
@@ -137,3 +139,13 @@ def _quantization(
 
 def _decided(value: T) -> Decided[T]:
     return Decided(value=value, source="profile", reason="test")
+
+
+def plan_as_stored(folder: Path) -> Plan:
+    """Plan a folder under a shipped profile whose formats are left out, on a CPU; refused is what cannot run."""
+    small = {"limits.max_seq_len": 256, "load.input_tokens": 64, "load.output_tokens": 64}
+    loaded = with_changes(load_profile("cpu-rehearsal-simulated"), small)
+    origins = {key: place for key, place in loaded.origins.items() if not key.startswith("quantization")}
+    plan = make_plan(load_model(folder), replace(loaded, origins=origins), hardware_for(loaded.profile))
+    require_ok(plan)
+    return plan

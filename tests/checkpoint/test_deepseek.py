@@ -12,9 +12,9 @@ import pytest
 from tests.checkpoint.plans import plan_for
 from tests.support.tiny_model import write_safetensors, write_tiny_model
 from trtllm_kit.checkpoint.check import check_source
-from trtllm_kit.checkpoint.quant_config import hf_quant_config
 from trtllm_kit.checkpoint.convert import conversion_steps, convert
 from trtllm_kit.checkpoint.load import load_reference
+from trtllm_kit.checkpoint.quant_config import hf_quant_config
 from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.errors import TensorError
 from trtllm_kit.progress import Silent

@@ -30,6 +30,13 @@ def test_rows_of_zeros_have_a_cosine() -> None:
     assert pytest.approx([0.96, 1.0, 0.0, 0.0]) == cosines(rows, other).tolist()
 
 
+@given(scale=st.sampled_from([1e-25, 1e-3, 1.0, 1e4, 1e25]), seed=st.integers(0, 99))
+def test_the_cosine_of_a_whole_vocabulary_with_itself_is_one(scale: float, seed: int) -> None:
+    """Equal logits lose nothing, however many and however large: a limit of cosine=100% holds for a plain copy."""
+    rows = (np.random.default_rng(seed).normal(2.0, 1.0, (2, 20_011)) * scale).astype(np.float32)
+    assert [1.0, 1.0] == cosines(rows, rows.copy()).tolist()
+
+
 def test_relative_error_is_the_length_of_the_difference_by_that_of_the_first() -> None:
     """(3, 4) has length 5 and lies 1 from (3, 5); out of nothing all is error."""
     a = np.array([[3.0, 4.0], [3.0, 4.0], [0.0, 0.0], [0.0, 0.0]], np.float32)

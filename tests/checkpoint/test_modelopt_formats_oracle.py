@@ -6,19 +6,21 @@ ModelOpt exports no FP8 blocks as DeepSeek published them; its own 128 x 128 exp
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from tests.checkpoint.plans import plan_for
+from tests.checkpoint.plans import plan_as_stored, plan_for
 from tests.checkpoint.test_modelopt_oracle import llama4_text_model
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.convert import convert
-from trtllm_kit.checkpoint.load import load_tokenizer
+from trtllm_kit.checkpoint.load import load_tokenizer, open_checkpoint
 from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
 from trtllm_kit.checkpoint.text import read as read_text
+from trtllm_kit.errors import PlanRefused
 from trtllm_kit.progress import Silent
 from trtllm_kit.spec.profile_formats import PartFormat
 
@@ -93,11 +95,24 @@ def as_ours(name: str, ours: WeightFolder) -> str:
     return name if name in ours.tensors else name.replace("weight_scale", "weight_scale_inv")
 
 
+def int4_weights(theirs: WeightFolder) -> set[str]:
+    """Return the weights of a folder that ModelOpt calls W4A16_AWQ; none of any other."""
+    document = json.loads((theirs.folder / "hf_quant_config.json").read_text())
+    is_int4 = document["quantization"]["quant_algo"] == "W4A16_AWQ"
+    return {name for name, tensor in theirs.tensors.items() if is_int4 and tensor.dtype == "U8"}
+
+
 def test_names_types_and_shapes_are_those_of_modelopt(exports: tuple[WeightFolder, WeightFolder]) -> None:
-    """Both folders hold the same tensors; ModelOpt's scales of blocks have axes of length one beside."""
+    """Both folders hold the same tensors; ModelOpt's scales of blocks have axes of length one beside.
+
+    INT4 without AWQ has one more in the kit's: the factor of 1 that TensorRT-LLM's loader of W4A16_AWQ wants.
+    """
     ours, theirs = exports
     expected = {as_ours(name, ours): (tensor.dtype, squeezed(tensor.shape)) for name, tensor in theirs.tensors.items()}
-    assert expected == {name: (tensor.dtype, squeezed(tensor.shape)) for name, tensor in ours.tensors.items()}
+    found = {name: (tensor.dtype, squeezed(tensor.shape)) for name, tensor in ours.tensors.items()}
+    added = {name for name in found.keys() - expected.keys() if name.endswith(".pre_quant_scale")}
+    assert expected == {name: entry for name, entry in found.items() if name not in added}
+    assert {name.replace("pre_quant_scale", "weight") for name in added} == int4_weights(theirs)
 
 
 def test_bytes_are_those_of_modelopt(exports: tuple[WeightFolder, WeightFolder]) -> None:
@@ -108,6 +123,24 @@ def test_bytes_are_those_of_modelopt(exports: tuple[WeightFolder, WeightFolder])
         name for name in fixed if not np.array_equal(theirs.read(name).ravel(), ours.read(as_ours(name, ours)).ravel())
     ]
     assert [] == different
+
+
+def test_modelopts_own_export_is_passed_through_as_it_is(
+    exports: tuple[WeightFolder, WeightFolder], tmp_path: Path
+) -> None:
+    """Every tensor of ModelOpt's folder is handed on; INT4, which ModelOpt calls AWQ, is refused by that name."""
+    _, theirs = exports
+    if json.loads((theirs.folder / "hf_quant_config.json").read_text())["quantization"]["quant_algo"] == "W4A16_AWQ":
+        with pytest.raises(PlanRefused, match="modelopt: W4A16_AWQ"):
+            plan_as_stored(theirs.folder)
+        return
+    convert(theirs.folder, plan_as_stored(theirs.folder), tmp_path / "out", Silent())
+    after = open_weights(tmp_path / "out")
+    assert theirs.tensors.keys() == after.tensors.keys()
+    assert [] == [name for name in theirs.tensors if not np.array_equal(theirs.read(name), after.read(name))]
+    opened = open_checkpoint(tmp_path / "out")
+    for name in (name for name in theirs.tensors if name.endswith("up_proj.weight")):
+        assert np.isfinite(opened.weights.tensor(name)).all()
 
 
 def test_input_scales_agree_with_modelopt(exports: tuple[WeightFolder, WeightFolder]) -> None:

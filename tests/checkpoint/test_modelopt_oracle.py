@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.checkpoint.plans import plan_for
+from tests.checkpoint.plans import plan_as_stored, plan_for
 from tests.support.tiny_model import write_tiny_model, write_tiny_tokenizer
 from trtllm_kit.checkpoint.convert import convert
 from trtllm_kit.checkpoint.load import load_tokenizer
@@ -81,6 +81,17 @@ def test_quantisation_files_differ_from_modelopt_in_the_producer_alone(exports: 
         without_producer(theirs / "config.json")["quantization_config"]
         == without_producer(ours / "config.json")["quantization_config"]
     )
+
+
+def test_modelopts_own_export_is_passed_through_as_it_is(exports: tuple[Path, Path], tmp_path: Path) -> None:
+    """Every tensor and both configurations of ModelOpt's folder are handed on, whatever the family."""
+    _, theirs = exports
+    convert(theirs, plan_as_stored(theirs), tmp_path / "out", Silent())
+    before, after = open_weights(theirs), open_weights(tmp_path / "out")
+    assert shape_of(before) == shape_of(after)
+    assert [] == [name for name in before.tensors if not np.array_equal(before.read(name), after.read(name))]
+    for name in ("config.json", "hf_quant_config.json"):
+        assert (theirs / name).read_bytes() == (tmp_path / "out" / name).read_bytes()
 
 
 def tiny(folder: Path, family: str) -> Path:

@@ -118,6 +118,23 @@ def test_nvfp4_weights_take_a_quantised_kv_cache(source: Path, tmp_path: Path, k
     assert kv_cache == scales.number_format
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_int4_has_the_factor_that_the_loader_of_its_word_asks_for(dtype: str, tmp_path: Path) -> None:
+    """W4A16_AWQ multiplies each input by pre_quant_scale: here ones of the model's 16 bit, one an input feature."""
+    source = write_tiny_model(tmp_path / "source", dtype=dtype, **WIDER)
+    convert(source, plan_for(source, "int4_wo"), tmp_path / "out", Silent())
+    weights = open_weights(tmp_path / "out")
+    scaled = [name for name in weights.tensors if name.endswith(".weight_scale")]
+    assert 7 == len(scaled)
+    for name in scaled:
+        factor = weights.tensors[name.replace("weight_scale", "pre_quant_scale")]
+        columns = weights.tensors[name.removesuffix("_scale")].shape[1]
+        assert ({"bfloat16": "BF16", "float16": "F16"}[dtype], (columns,)) == (factor.dtype, factor.shape)
+        ones = StoredWeights(weights).input_factor(name.removesuffix(".weight_scale"))
+        assert ones is not None
+        assert [1.0] * columns == ones.tolist()
+
+
 def test_int4_takes_groups_of_64(source: Path, tmp_path: Path) -> None:
     """As many scales as groups."""
     convert(source, plan_for(source, "int4_wo", group_size=64), tmp_path / "out", Silent())

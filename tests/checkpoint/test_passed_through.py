@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.checkpoint.plans import plan_as_stored
 from tests.support.quantised import (
     Quantised,
     Stored,
@@ -25,13 +25,10 @@ from trtllm_kit.checkpoint.load import load_reference, open_checkpoint
 from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.checkpoint.stored_weights import StoredWeights
 from trtllm_kit.errors import KitError, PlanDrift, TensorError, WeightIndexError
-from trtllm_kit.plan.decide import make_plan, require_ok
 from trtllm_kit.plan.parallelism import Split
-from trtllm_kit.plan.plan import Plan
-from trtllm_kit.plan.remedies import with_changes
 from trtllm_kit.plan.weights import held_by_stage
 from trtllm_kit.progress import Silent
-from trtllm_kit.spec.load import hardware_for, load_model, load_profile
+from trtllm_kit.spec.load import load_model
 
 FORMS: dict[str, tuple[str, dict[str, object]]] = {
     "llama-fp8": ("fp8", {}),
@@ -56,19 +53,9 @@ def source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return write_quantised(tmp_path_factory.mktemp(request.param) / "model", form, **asked)
 
 
-def plan_of(folder: Path) -> Plan:
-    """Plan a folder under a shipped profile whose formats are left out, on a CPU; refused is what cannot run."""
-    small = {"limits.max_seq_len": 256, "load.input_tokens": 64, "load.output_tokens": 64}
-    loaded = with_changes(load_profile("cpu-rehearsal-simulated"), small)
-    origins = {key: place for key, place in loaded.origins.items() if not key.startswith("quantization")}
-    plan = make_plan(load_model(folder), replace(loaded, origins=origins), hardware_for(loaded.profile))
-    require_ok(plan)
-    return plan
-
-
 def test_every_tensor_and_both_configurations_are_handed_on_bit_by_bit(source: Quantised, tmp_path: Path) -> None:
     """No code, scale, bias, norm or router changes; the configuration that describes them is theirs."""
-    convert(source.folder, plan_of(source.folder), tmp_path / "out", Silent())
+    convert(source.folder, plan_as_stored(source.folder), tmp_path / "out", Silent())
     before, after = (read_safetensors(folder / "model.safetensors") for folder in (source.folder, tmp_path / "out"))
     assert before == after
     for name in ("config.json", "hf_quant_config.json"):
@@ -79,7 +66,7 @@ def test_every_tensor_and_both_configurations_are_handed_on_bit_by_bit(source: Q
 
 def test_the_dry_run_names_format_and_part_of_each_tensor(source: Quantised) -> None:
     """What is quantised is listed in its format, and each tensor comes from itself."""
-    steps = conversion_steps(source.folder, plan_of(source.folder))
+    steps = conversion_steps(source.folder, plan_as_stored(source.folder))
     codes = {step.name.removesuffix("_blocks") for step in steps if step.format != "plain" and step.part == "weight"}
     assert set(source.values) == codes
     assert all(step.name == step.origin for step in steps)
@@ -100,7 +87,7 @@ def test_the_plan_counts_the_bytes_that_are_stored(source: Quantised) -> None:
     Of latent attention the runtime holds the keys' half of ``kv_b_proj`` twice, which the file has once.
     """
     stored = sum(len(one.data) for one in read_safetensors(source.folder / "model.safetensors").values())
-    model, formats = load_model(source.folder), plan_of(source.folder).quantization.formats
+    model, formats = load_model(source.folder), plan_as_stored(source.folder).quantization.formats
     held = held_by_stage(model, Split(), formats, range(len(model.layers))).bytes
     if any(layer.attention.latent for layer in model.layers):
         assert stored < held < 1.06 * stored
@@ -117,18 +104,18 @@ def test_shards_are_read_by_their_index_and_a_missing_one_is_told(tmp_path: Path
     for file in set(places.values()):
         write_stored(folder / file, {name: tensors[name] for name in tensors if places[name] == file})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    convert(folder, plan_of(folder), tmp_path / "out", Silent())
+    convert(folder, plan_as_stored(folder), tmp_path / "out", Silent())
     assert tensors == read_safetensors(tmp_path / "out" / "model.safetensors")
 
     (folder / "model-00002-of-00002.safetensors").unlink()
     with pytest.raises(WeightIndexError, match="model-00002-of-00002"):
-        conversion_steps(folder, plan_of(folder))
+        conversion_steps(folder, plan_as_stored(folder))
 
 
 def test_an_fp8_checkpoint_becomes_several_shards_that_hold_the_same(tmp_path: Path) -> None:
     """The index names each scale in the file that has it."""
     folder = write_quantised(tmp_path / "model", "fp8").folder
-    convert(folder, plan_of(folder), tmp_path / "out", Silent(), shard_bytes=40_000)
+    convert(folder, plan_as_stored(folder), tmp_path / "out", Silent(), shard_bytes=40_000)
     index = json.loads((tmp_path / "out" / "model.safetensors.index.json").read_text())["weight_map"]
     shards = {file: read_safetensors(tmp_path / "out" / file) for file in set(index.values())}
     assert len(shards) > 2
@@ -146,8 +133,28 @@ def test_prediction_layers_pass_with_their_scales(tmp_path: Path) -> None:
         tensors |= {f"model.layers.2.{name.removeprefix(layer)}": tensors[name] for name in tensors if layer in name}
 
     change_tensors(folder, add)
-    convert(folder, plan_of(folder), tmp_path / "out", Silent())
+    convert(folder, plan_as_stored(folder), tmp_path / "out", Silent())
     assert read_safetensors(folder / "model.safetensors") == read_safetensors(tmp_path / "out" / "model.safetensors")
+
+
+def test_blocks_as_modelopt_names_them_are_read_too(tmp_path: Path) -> None:
+    """Its scales are ``weight_scale`` with two axes of length one beside, and its word for the format is another."""
+    model = write_quantised(tmp_path / "model", "fp8_block", intermediate_size=200)
+    config = json.loads((model.folder / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "modelopt", "quant_algo": "FP8_PB_WO"}
+    (model.folder / "config.json").write_text(json.dumps(config))
+
+    def rename(tensors: dict[str, Stored]) -> None:
+        for name in [name for name in tensors if name.endswith("_scale_inv")]:
+            scales = tensors.pop(name)
+            rows, columns = scales.shape
+            tensors[name.removesuffix("_inv")] = scales._replace(shape=(rows, 1, columns, 1))
+
+    change_tensors(model.folder, rename)
+    convert(model.folder, plan_as_stored(model.folder), tmp_path / "out", Silent())
+    opened = open_checkpoint(tmp_path / "out")
+    for name, values in model.values.items():
+        np.testing.assert_array_equal(values, opened.weights.tensor(name))
 
 
 def drop(name: str) -> Callable[[dict[str, Stored]], object]:
@@ -199,7 +206,7 @@ def test_what_is_broken_is_refused_by_name_before_a_byte(
 ) -> None:
     """A scale that is missing, misshapen, NaN, zero or negative; a weight in another format; a stranger."""
     folder = write_quantised(tmp_path / "model", form).folder
-    plan = plan_of(folder)
+    plan = plan_as_stored(folder)
     change_tensors(folder, change)
     with pytest.raises(TensorError, match=words):
         convert(folder, plan, tmp_path / "out", Silent())
@@ -218,7 +225,7 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 
     change_tensors(folder, spoil)
     with pytest.raises(TensorError, match="4 problems") as caught:
-        conversion_steps(folder, plan_of(folder))
+        conversion_steps(folder, plan_as_stored(folder))
     for words in ("q_proj.input_scale", "down_proj.weight_scale_2", "up_proj.input_scale differ", "model.extra"):
         assert words in caught.value.why
 
@@ -227,7 +234,7 @@ def test_a_block_of_zeros_may_have_scale_zero(tmp_path: Path) -> None:
     """Older ModelOpt let the scale of a very small block become 0; its numbers are 0 then, and no runtime minds."""
     folder = write_quantised(tmp_path / "model", "nvfp4").folder
     change_tensors(folder, first_byte(f"{UP}.weight_scale", 0))
-    convert(folder, plan_of(folder), tmp_path / "out", Silent())
+    convert(folder, plan_as_stored(folder), tmp_path / "out", Silent())
     values = StoredWeights(open_weights(tmp_path / "out")).tensor(f"{UP}.weight")
     assert not values[0, :16].any()
     assert values[0, 16:].any()
@@ -239,24 +246,24 @@ def test_nan_among_the_codes_is_found_while_they_are_copied(tmp_path: Path) -> N
     for code in (0x7F, 0xFF):
         change_tensors(folder, first_byte(f"{Q}.weight", code))
         with pytest.raises(TensorError, match=r"q_proj\.weight holds NaN"):
-            convert(folder, plan_of(folder), tmp_path / "out", Silent())
+            convert(folder, plan_as_stored(folder), tmp_path / "out", Silent())
     assert not (tmp_path / "out").exists()
 
 
 def test_another_configuration_of_the_same_tensors_is_another_checkpoint(tmp_path: Path) -> None:
     """Key and bytes agree: what stands in ModelOpt's file is part of both; a second run of the same does nothing."""
     folder = write_quantised(tmp_path / "model", "fp8").folder
-    first = convert(folder, plan_of(folder), tmp_path / "one", Silent())
-    assert convert(folder, plan_of(folder), tmp_path / "one", Silent()).up_to_date
+    first = convert(folder, plan_as_stored(folder), tmp_path / "one", Silent())
+    assert convert(folder, plan_as_stored(folder), tmp_path / "one", Silent()).up_to_date
     file = folder / "hf_quant_config.json"
     file.write_text(file.read_text().replace("0.33.0", "0.37.0"))
-    assert first.manifest.key != convert(folder, plan_of(folder), tmp_path / "two", Silent()).manifest.key
+    assert first.manifest.key != convert(folder, plan_as_stored(folder), tmp_path / "two", Silent()).manifest.key
 
 
 def test_a_source_whose_configuration_changed_since_the_plan_is_refused(tmp_path: Path) -> None:
     """Other formats in ModelOpt's file are another model."""
     folder = write_quantised(tmp_path / "model", "fp8").folder
-    plan = plan_of(folder)
+    plan = plan_as_stored(folder)
     file = folder / "hf_quant_config.json"
     file.write_text(file.read_text().replace('"lm_head"', '"lm_head", "*.o_proj"'))
     with pytest.raises((PlanDrift, TensorError)) as caught:
@@ -269,5 +276,5 @@ def test_pickles_are_refused_with_advice(tmp_path: Path) -> None:
     folder = write_quantised(tmp_path / "model", "fp8").folder
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(KitError, match="only as pickles") as caught:
-        conversion_steps(folder, plan_of(folder))
+        conversion_steps(folder, plan_as_stored(folder))
     assert re.search("safe_serialization", str(caught.value.hint))

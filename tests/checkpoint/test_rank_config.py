@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.specs import llama, llama_8b, qwen3_moe
 from trtllm_kit.checkpoint.rank_config import quant_cfg, rank_config
-from trtllm_kit.checkpoint.rank_layout import RankOrder
 from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.ranks import RankOrder
 from trtllm_kit.spec.model import ModelSpec, Rope
 from trtllm_kit.upstream.trtllm_checkpoint import Section, strict_keys
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ from tests.checkpoint.recorders import Interrupting, Recorder
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint import shards
 from trtllm_kit.checkpoint.convert import convert
+from trtllm_kit.errors import WeightFileError
 from trtllm_kit.progress import Silent
+from trtllm_kit.staging import Stage
 
 WRITING = "writing weights"
 MARK = 20_000
@@ -69,3 +72,20 @@ def test_a_file_shorter_than_its_mark_is_written_anew(cut: Path) -> None:
     path.write_bytes(path.read_bytes()[:1000])
     whole = rerun(cut).done[WRITING]
     assert sum(path.stat().st_size for path in (cut / "whole").glob("*.safetensors")) > whole > 150_000
+
+
+def test_nothing_is_noted_as_safe_once_the_source_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later run would go on from it with bytes of two models."""
+    monkeypatch.setattr(shards, "MARK_BYTES", MARK)
+    source = write_tiny_model(tmp_path / "source")
+    noted: list[int] = []
+
+    def record(stage: Stage, file: str, size: int, sha256: str) -> None:
+        del stage, file, sha256
+        noted.append(size)
+        os.utime(source / "model.safetensors", (1, 1))
+
+    monkeypatch.setattr(Stage, "record_prefix", record)
+    with pytest.raises(WeightFileError):
+        convert(source, plan_for(source), tmp_path / "out", Silent())
+    assert 1 == len(noted)

@@ -47,6 +47,7 @@ def test_the_dry_run_names_rank_files_and_writes_nothing(folder: Path) -> None:
     out = folder / "out"
     ran = trtkit("convert", folder / "model", "-p", folder / "profile.yaml", "--out", out, "--dry-run", "--json")
     assert {f"rank{number}.safetensors" for number in range(8)} == {row["file"] for row in ran.json["tensors"]}
+    assert {"plain", "fp8"} == {row["format"] for row in ran.json["tensors"]}
     assert not out.exists()
 
 

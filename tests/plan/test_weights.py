@@ -238,7 +238,7 @@ def test_nvfp4_bytes_are_whole_and_never_too_few(count: int) -> None:
         ("fp8_rowwise", 4 * 32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096)),
         ("int8_wo", 4 * 32 * (4096 + 2 * 1024 + 4096 + 2 * 14336 + 4096)),
         ("fp8_block", 6_979_321_856 // 128 // 128 * 4),
-        ("int4_wo", 6_979_321_856 // 128 * 4),
+        ("int4_wo", 6_979_321_856 // 128 * 4 + 2 * 32 * (6 * 4096 + 14336)),
         ("mxfp8", 6_979_321_856 // 32),
         ("int4_awq", 6_979_321_856 // 128 * 4 + 2 * 32 * (6 * 4096 + 14336)),
     ],
@@ -249,9 +249,10 @@ def test_each_format_carries_the_scales_of_its_kind(chosen: WeightFormat, scale_
 
 
 def test_smaller_groups_have_twice_the_scales() -> None:
-    """Groups of 64 instead of 128 input elements."""
+    """Groups of 64 instead of 128 input elements; the factors of the input, two bytes each, stay as many."""
     wide, narrow = (held(llama_8b(), formats=Formats("int4_wo", group_size=size))[0] for size in (128, 64))
-    assert 2 * wide.scale_bytes == narrow.scale_bytes
+    assert 2 * wide.scales[4] == narrow.scales[4]
+    assert wide.scales[2] == narrow.scales[2] == 32 * (6 * 4096 + 14336)
     assert wide.elements == narrow.elements
 
 

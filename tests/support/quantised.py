@@ -1,4 +1,4 @@
-"""Tiny models that come quantised, as NVIDIA, DeepSeek and OpenAI publish them, with what each stored weight stands for.
+"""Tiny models that come quantised, as NVIDIA, DeepSeek and OpenAI publish them, with the values of each weight.
 
 Written with numpy alone, by the formats' own definitions and none of the product's encoders: every code is the
 nearest of the format's values, found by a search over all of them.
@@ -169,7 +169,9 @@ _CONFIGS: Mapping[str, Callable[[Path, list[str]], None]] = {
         activation_scheme="dynamic", fmt="e4m3", quant_method="fp8", weight_block_size=[128, 128]
     ),
     "mxfp4": _inline(
-        modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"],
+        modules_to_not_convert=[
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head",
+        ],
         quant_method="mxfp4",
     ),
 }  # fmt: skip

@@ -22,12 +22,12 @@ from trtllm_kit.checkpoint.modelopt import make_weights
 from trtllm_kit.checkpoint.names import LAYER_QUANT_CONFIG, QUANT_CONFIG
 from trtllm_kit.checkpoint.plan_file import CONVERSION_FILE, conversion_text
 from trtllm_kit.checkpoint.quant_config import hf_quant_config, layer_quant_config
-from trtllm_kit.checkpoint.rank_layout import LAYOUT
 from trtllm_kit.checkpoint.rank_order import configuration
 from trtllm_kit.checkpoint.reader import INDEX, SINGLE
 from trtllm_kit.checkpoint.shards import require_room, write_shards
 from trtllm_kit.checkpoint.step import TensorStep
 from trtllm_kit.plan.plan import Plan
+from trtllm_kit.plan.ranks import LAYOUT
 from trtllm_kit.progress import Progress
 from trtllm_kit.spec.quality import Quality
 from trtllm_kit.staging import LOCK_SECONDS, Stage, require_apart, staged
@@ -95,11 +95,7 @@ def convert(
             return _up_to_date(out, job, progress, quality)
         resumed = stage.resumed
         require_room(stage, job.steps)
-        if job.tools is not None:
-            job, calibrated = make_weights(stage, job, progress)
-        else:
-            calibrated = _calibrated(stage, job, progress)
-            write_shards(stage, job, calibrated, progress)
+        job, calibrated = _weights(stage, job, progress)
         _write_small_files(stage, job)
         report = _quality(stage.path, job, progress, quality)
         facts = checkpoint_facts(job, calibrated)
@@ -108,6 +104,15 @@ def convert(
         require_unchanged(job.weights, job.identity)
         inputs = {"conversion": job.record.digest, "model": job.identity.digest}
         return Conversion(stage.publish(inputs, facts), up_to_date=False, resumed=resumed, report=report)
+
+
+def _weights(stage: Stage, job: Job, progress: Progress) -> tuple[Job, Calibrated | None]:
+    """Make the weight files; returns the job with the tensors that are there, and what was measured."""
+    if job.tools is not None:
+        return make_weights(stage, job, progress)
+    calibrated = _calibrated(stage, job, progress)
+    write_shards(stage, job, calibrated, progress)
+    return job, calibrated
 
 
 def _up_to_date(out: Path, job: Job, progress: Progress, quality: Quality | None) -> Conversion:

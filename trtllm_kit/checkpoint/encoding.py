@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from trtllm_kit.checkpoint.formats import ENCODERS, STEPS
+from trtllm_kit.checkpoint.formats import ENCODERS, STEPS, profile_name
 from trtllm_kit.checkpoint.formats.searched import SEARCHED
 from trtllm_kit.checkpoint.header import StoredTensor
 from trtllm_kit.errors import FormatNotMade, KitError, TensorError
@@ -33,15 +33,16 @@ def unfit(weights: Iterable[tuple[StoredTensor, str]]) -> Iterator[KitError]:
         for size, step, axis in zip(shape, STEPS.get(name, (1, 1)), ("output", "input"), strict=True):
             if size % step:
                 yield TensorError(
-                    f"tensor {stored.name} does not fit {name}",
+                    f"tensor {stored.name} does not fit {profile_name(name)}",
                     why=f"{size:,} {axis} features are no multiple of {step}, and scales or bytes hold {step} of them",
                     hint=f'add "{module_of(stored.name)}" to quantization.exclude',
                 )
 
 
 def _no_stacks(stored: StoredTensor, name: str) -> FormatNotMade:
+    asked = profile_name(name)
     return FormatNotMade(
-        f"trtkit does not make {name} of experts in one tensor",
-        why=f"{stored.name} holds {stored.shape[0]} of them, and no release reads such a tensor in {name}",
+        f"trtkit does not make {asked} of experts in one tensor",
+        why=f"{stored.name} holds {stored.shape[0]} of them, and no release reads such a tensor in {asked}",
         hint=f"set quantization.weights: {' or '.join(_OF_STACKS)}, or quantization.groups with experts: bf16",
     )

@@ -47,7 +47,8 @@ def _findings(job: Job, calibrated: Calibrated | None) -> Iterator[Finding]:
             suggestion="convert from 16-bit weights when the model's author publishes them",
         )
     unused = idle_patterns(job.plan.model, job.plan.quantization.exclude.value)
-    if job.plan.quantization.weights.value == "fp8" and unused:
+    formats = job.plan.quantization.formats
+    if formats.quantises and not formats.passed_through and unused:
         yield Finding(
             rule="CK2",
             severity=Severity.WARNING,

@@ -16,7 +16,6 @@ from trtllm_kit.checkpoint.layout import tensor_steps
 from trtllm_kit.checkpoint.load import TOKENIZER, OpenCheckpoint, parse_tokenizer
 from trtllm_kit.checkpoint.names import QUANT_CONFIG
 from trtllm_kit.checkpoint.passed_through import check_stored, stored_steps
-from trtllm_kit.checkpoint.rank_layout import LAYOUT
 from trtllm_kit.checkpoint.rank_order import require_laid_out, steps_of
 from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
 from trtllm_kit.checkpoint.step import TensorStep
@@ -28,14 +27,16 @@ from trtllm_kit.checkpoint.worker import Tools, find_tools, interpreter
 from trtllm_kit.errors import CalibrationError, FormatNotMade, PlanDrift
 from trtllm_kit.plan.conversion import ConversionRecord, conversion_of
 from trtllm_kit.plan.plan import Plan, digest_of
-from trtllm_kit.plan.quantization import KV_MADE_HERE, MADE_HERE, not_made_here
+from trtllm_kit.plan.quantization import KV_MADE_HERE, MADE_BY_MODELOPT, MADE_HERE, not_made_here
+from trtllm_kit.plan.ranks import LAYOUT
 from trtllm_kit.reference.rope import rotary_tables
 from trtllm_kit.spec.load import parse_model
+from trtllm_kit.spec.model import Experts
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_BYTES_VERSION = 2
+_BYTES_VERSION = 3
 """Raised when the same plan and source would give other bytes than before."""
 _REPORT_TOKENS = 768
 
@@ -110,7 +111,9 @@ def locate(
     model = parse_model(small[CONFIG], source, small.get(QUANT_CONFIG))
     weights, passed_through = open_weights(source), plan.quantization.formats.passed_through
     agree = model == plan.model
-    extras = check_stored(weights, model, plan.quantization) if passed_through and agree else check_source(weights, model)
+    extras = (
+        check_stored(weights, model, plan.quantization) if passed_through and agree else check_source(weights, model)
+    )
     if not agree:
         raise PlanDrift(
             f"{source} is not the model of the plan",
@@ -124,7 +127,14 @@ def locate(
 
 
 def _tools(plan: Plan, extras: Extras) -> Tools:
-    """Find the environment of ModelOpt; raises ``FormatNotMade``, ``MissingTool``, ``MissingExtra``, ``WorkerFailed``."""
+    """Find ModelOpt's environment; raises ``FormatNotMade``, ``MissingTool``, ``MissingExtra``, ``WorkerFailed``."""
+    searched = [chosen for chosen in plan.quantization.formats.used if chosen in MADE_BY_MODELOPT]
+    if searched and any(isinstance(layer.feed_forward, Experts) for layer in plan.model.layers):
+        raise FormatNotMade(
+            f"NVIDIA ModelOpt does not export {searched[0]} of a model with experts",
+            why=f"{plan.model.architecture} has experts, on which the exporter of version 0.47 fails",
+            hint="set quantization.weights: fp8 or nvfp4",
+        )
     if extras.copied:
         raise FormatNotMade(
             f"NVIDIA ModelOpt does not export all of this {plan.model.architecture} for trtkit",

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from trtllm_kit.checkpoint.check import Extras
 from trtllm_kit.checkpoint.encoding import encoded_as, unfit
-from trtllm_kit.checkpoint.formats import is_calibrated
+from trtllm_kit.checkpoint.formats import is_calibrated, profile_name
+from trtllm_kit.checkpoint.formats.searched import PRE_QUANT_SCALE
 from trtllm_kit.checkpoint.header import NUMPY_TYPES, StoredTensor
 from trtllm_kit.checkpoint.matrix import Matrix, whole
 from trtllm_kit.checkpoint.names import DTYPE_NAMES, part_name
@@ -51,7 +52,7 @@ def tensor_steps(
                 steps.append(_plain(stored[name], model))
             else:
                 partner = tuple(whole(stored[other]) for other in partners.get(name, ()))
-                steps += _quantised(stored[name], encoders[name], partner)
+                steps += _quantised(stored[name], encoders[name], partner, half_format(model))
     steps += [_plain(stored[name], model) for name in extras.copied]
     if writes_kv_scales(formats):
         steps += _kv_scale_steps(model, formats)
@@ -122,8 +123,14 @@ _GATE_AND_UP = (Role.GATE, Role.UP)
 _ONE_SCALE = ((Role.QUERY, Role.KEY, Role.VALUE), _GATE_AND_UP, (Role.SHARED_GATE, Role.SHARED_UP))
 
 
-def _quantised(stored: StoredTensor, number_format: str, partners: tuple[Matrix, ...]) -> Iterator[TensorStep]:
-    """Give a tensor the parts of its format, and what calibration adds to them."""
+def _quantised(
+    stored: StoredTensor, number_format: str, partners: tuple[Matrix, ...], half: str
+) -> Iterator[TensorStep]:
+    """Give a tensor the parts of its format, what calibration adds to them, and the factor its reader asks for.
+
+    ``int4_wo`` goes by the word of AWQ, W4A16_AWQ, whose loader does not find a linear it fuses with no other (o, down)
+    without ``pre_quant_scale``: factors of 1 change no input.
+    """
     source = whole(stored)
     for part in parts_of(number_format, stored.shape):
         name = part_name(stored.name, part.name)
@@ -131,6 +138,9 @@ def _quantised(stored: StoredTensor, number_format: str, partners: tuple[Matrix,
     if is_calibrated(number_format):
         name = part_name(stored.name, "input_scale")
         yield TensorStep(name, "F32", (), format=number_format, part="input_scale", measured=(name,))
+    if profile_name(number_format) == "int4_wo":
+        name = part_name(stored.name, PRE_QUANT_SCALE)
+        yield TensorStep(name, half, stored.shape[-1:], format=number_format, part=PRE_QUANT_SCALE)
 
 
 def _plain(stored: StoredTensor, model: ModelSpec) -> TensorStep:

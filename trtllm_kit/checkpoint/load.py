@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from trtllm_kit.checkpoint.check import check_loadable
 from trtllm_kit.checkpoint.plan_file import CONVERSION_FILE, read_conversion
@@ -14,14 +14,12 @@ from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.checkpoint.stored_weights import StoredWeights
 from trtllm_kit.errors import MissingExtra, ModelNotFound, TensorError, storage_error
 from trtllm_kit.files import UnfitFile, read_file
-from trtllm_kit.plan.conversion import ConversionRecord
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.reference.layer_reader import Weights
 from trtllm_kit.reference.model import ReferenceModel
 from trtllm_kit.spec.load import load_model
 from trtllm_kit.spec.model import ModelSpec, StoredFormats
 from trtllm_kit.spec.profile_formats import KvFormat
-from trtllm_kit.strict_json import parse_json
 from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, algos_of
 
 if TYPE_CHECKING:

@@ -25,11 +25,19 @@ def mean(values: Iterable[float] | F64 | F32) -> float:
 
 
 def cosines(a: F32, b: F32) -> F32:
-    """Return the cosine of each pair of rows; 1 for two rows of zeros, which are equal, and 0 for one of zeros."""
-    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    """Return the cosine of each pair of rows; 1 for two rows of zeros, which are equal, and 0 for one of zeros.
+
+    Sums are float64, so that equal rows of any length have exactly 1: in float32 a whole vocabulary falls short of it.
+    """
+    norms = np.sqrt(_products(a, a)) * np.sqrt(_products(b, b))
     equal = ~a.any(axis=-1) & ~b.any(axis=-1)
-    found: F32 = np.where(norms == 0, equal, np.einsum("ij,ij->i", a, b) / np.where(norms == 0, 1, norms))
+    found: F64 = np.where(norms == 0, equal, _products(a, b) / np.where(norms == 0, 1, norms))
     return found.astype(np.float32)
+
+
+def _products(a: F32, b: F32) -> F64:
+    found: F64 = np.einsum("ij,ij->i", a, b, dtype=np.float64)
+    return found
 
 
 def relative_errors(a: F32, b: F32) -> F64:

@@ -7,6 +7,8 @@ the weight files are taken; configuration, tokenizer and record are trtkit's own
 from __future__ import annotations
 
 import json
+import math
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -31,16 +33,18 @@ from trtllm_kit.units import format_bytes
 FILE = "trtkit-modelopt.json"
 """What made the weights, kept in the checkpoint; it is written when all of them are there."""
 _EXPORT = "modelopt-export"
+_HALF_BYTES = 2
 _DTYPES = {"BF16": "bfloat16", "F16": "float16"}
 
 
 def make_weights(stage: Stage, job: Job, progress: Progress) -> tuple[Job, Calibrated]:
     """Run ModelOpt, check every tensor it left, and record the weight files in the stage.
 
-    Returns the job with the tensors that are there, and what was run. Raises ``WorkerFailed``, ``TensorError``.
+    Returns the job with the tensors that are there, and what was run. Raises ``WorkerFailed``, ``StorageError``.
     """
     tools, samples = _tools_and_samples(job)
     if not stage.has(FILE):
+        require_memory(job, tools, _memory_here())
         export = stage.path / _EXPORT
         result = run_worker(tools, "modelopt_worker.py", _request(job, tools, samples, export), progress)
         require_same_files(job.weights)
@@ -57,21 +61,22 @@ def _tools_and_samples(job: Job) -> tuple[Tools, Samples]:
     return job.tools, job.texts.calibration
 
 
-def require_memory(job: Job, memory_bytes: int) -> None:
-    """Raise ``StorageError`` when the machine cannot hold the model in 16 bit beside its result (PF14)."""
-    before = sum(2 * tensor.nbytes // _size(tensor.dtype) for tensor in job.weights.tensors.values())
+def require_memory(job: Job, tools: Tools, memory_bytes: int) -> None:
+    """Raise ``StorageError`` when nothing here can hold the model in 16 bit beside its result (PF14)."""
+    before = sum(math.prod(stored.shape) * _HALF_BYTES for stored in job.weights.tensors.values())
     after = sum(step.nbytes for step in job.steps)
-    if before + after > memory_bytes:
+    had = max(memory_bytes, tools.gpu_bytes)
+    if before + after > had:
         raise StorageError(
             "this machine has too little memory for NVIDIA ModelOpt with this model",
             why=f"{format_bytes(before)} in 16 bit + {format_bytes(after)} of the result, without activations; "
-            f"{format_bytes(memory_bytes)} here",
+            f"{format_bytes(had)} here",
             hint="convert on a machine with more memory, or set a format that trtkit makes itself, such as fp8",
         )
 
 
-def _size(dtype: str) -> int:
-    return 4 if dtype == "F32" else 2
+def _memory_here() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _request(job: Job, tools: Tools, samples: Samples, export: Path) -> dict[str, Any]:

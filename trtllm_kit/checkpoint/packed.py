@@ -36,7 +36,8 @@ _BY_DTYPE = {
 
 MXFP4_BLOCKS = "_blocks"
 """What the name of MXFP4 codes ends in; no tensor has the weight's own name."""
-_IN_BLOCKS = 4
+_FOUR_AXES = 4
+"""Of MXFP4 codes, and of ModelOpt's scales of FP8 blocks, (rows, 1, columns, 1)."""
 
 
 class Packed(NamedTuple):
@@ -77,7 +78,7 @@ def _matrix_parts(number_format: str, rows: int, columns: int) -> tuple[Part, ..
 def _mxfp4(tensors: Mapping[str, StoredTensor], name: str) -> Packed | None:
     """Return gpt-oss's experts of one projection, each (input, output): stored turned, in blocks of 32 inputs."""
     blocks, scales = tensors.get(name + MXFP4_BLOCKS), tensors.get(f"{name}_scales")
-    if blocks is None or scales is None or {blocks.dtype, scales.dtype} != {"U8"} or len(blocks.shape) != _IN_BLOCKS:
+    if blocks is None or scales is None or {blocks.dtype, scales.dtype} != {"U8"} or len(blocks.shape) != _FOUR_AXES:
         return None
     if blocks.shape[:-1] != scales.shape or 2 * blocks.shape[-1] != MX_BLOCK:
         return None
@@ -121,5 +122,8 @@ def _parts(
 
 
 def _is(stored: StoredTensor, part: Part) -> bool:
-    """Whether a tensor can be a part; one number may have one axis or none."""
-    return (stored.dtype, stored.shape or (1,)) == (part.dtype, part.shape or (1,))
+    """Whether a tensor can be a part; one number may have an axis or none, and ModelOpt's scales of blocks four."""
+    shape = stored.shape or (1,)
+    if part.name in _ALIASES and len(shape) == _FOUR_AXES and shape[1] == shape[3] == 1:
+        shape = shape[::2]
+    return (stored.dtype, shape) == (part.dtype, part.shape or (1,))

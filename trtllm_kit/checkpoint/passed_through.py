@@ -181,8 +181,9 @@ def _apart(model: ModelSpec, chosen: Mapping[str, str], values: Mapping[str, Raw
             group = {part_name(one, part): values.get(part_name(one, part)) for one in sorted((name, *partners))}
             numbers = {scale: float(raw.ravel()[0]) for scale, raw in group.items() if raw is not None}
             if name == min(name, *partners) and len(set(numbers.values())) > 1:
+                found = ", ".join(f"{one:g}" for one in numbers.values())
                 yield TensorError(
                     f"{' and '.join(numbers)} differ",
-                    why=f"they are {', '.join(f'{one:g}' for one in numbers.values())}, and the runtime keeps one for all",
+                    why=f"they are {found}, and the runtime keeps one for all",
                     hint="export the model again with NVIDIA ModelOpt, which makes them one",
                 )

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from trtllm_kit.checkpoint.formats import ENCODERS, measured_scale
 from trtllm_kit.checkpoint.formats.base import Part
+from trtllm_kit.checkpoint.formats.bits import ones
 from trtllm_kit.checkpoint.matrix import Matrix, tile_ranges
 from trtllm_kit.checkpoint.reader import WeightFolder
 from trtllm_kit.checkpoint.rectangle import Raw
@@ -104,8 +105,10 @@ class Producer:
             yield from self._tiles_of(step)
 
     def _tiles_of(self, step: TensorStep) -> Iterator[_Tile | _Kept]:
-        if step.source is None:
-            amax = max((self._amax[name] for name in step.measured), default=0.0)
+        if step.source is None and not step.measured:
+            yield _Tile(lambda: (ones(step.shape, step.dtype),))
+        elif step.source is None:
+            amax = max(self._amax[name] for name in step.measured)
             yield _Tile(lambda: (measured_scale(step.format, step.part, amax),))
         elif step.copied:
             yield from self._plain(step, step.source)

@@ -12,10 +12,10 @@ from typing import Any
 
 from trtllm_kit import __version__
 from trtllm_kit.checkpoint.layout import half_format
-from trtllm_kit.checkpoint.rank_layout import LAYOUT, RankOrder
 from trtllm_kit.plan.formats import number_format
 from trtllm_kit.plan.parallelism import stages
 from trtllm_kit.plan.quantization import tensor_formats
+from trtllm_kit.plan.ranks import LAYOUT, RankOrder
 from trtllm_kit.spec.model import Experts, ModelSpec, Rope
 from trtllm_kit.spec.tensors import Role, layer_tensors
 from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, kv_algo, quant_algo

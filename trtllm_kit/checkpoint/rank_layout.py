@@ -8,7 +8,6 @@ same scale. Weight-only formats (INT8, INT4) lie in 16 bit: ``trtllm-build`` pac
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from trtllm_kit.checkpoint.formats import ENCODERS, is_calibrated
@@ -18,33 +17,20 @@ from trtllm_kit.checkpoint.names import part_name
 from trtllm_kit.checkpoint.rank_split import World
 from trtllm_kit.checkpoint.rank_tensors import RankTensor, rank_tensors
 from trtllm_kit.checkpoint.step import WEIGHT, TensorStep
-from trtllm_kit.plan.formats import Formats
-from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.quantization import tensor_formats
+from trtllm_kit.plan.ranks import LAYOUT, RankOrder
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.tensors import Role
-from trtllm_kit.upstream.quant_algos import Layout
 from trtllm_kit.upstream.trtllm_checkpoint import kv_scale_parts, rank_format
 
-LAYOUT: Layout = "tensorrt_llm"
 ENCODED_AS = {"fp8": "fp8_once"}
 """Where this layout rounds otherwise than the unified one."""
-
-
-@dataclass(frozen=True)
-class RankOrder:
-    """What a conversion to this layout is asked for."""
-
-    model: ModelSpec
-    formats: Formats
-    split: Split
-    release: str
 
 
 def rank_steps(order: RankOrder, stored: Mapping[str, StoredTensor]) -> tuple[TensorStep, ...]:
     """Return every tensor of every rank, file by file; ``stored`` names the source's tensors.
 
-    ``rank_problems`` tells beforehand what cannot be laid out.
+    ``plan.rank_problems`` tells beforehand what cannot be laid out.
     """
     world = World(order.model, order.split, {name: tensor.shape for name, tensor in stored.items()})
     packed = packed_formats(order)

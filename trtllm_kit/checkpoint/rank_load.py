@@ -14,7 +14,7 @@ from trtllm_kit.checkpoint.header import read_header
 from trtllm_kit.checkpoint.matrix import Slice, matrix_shape
 from trtllm_kit.checkpoint.names import part_name
 from trtllm_kit.checkpoint.problems import raise_all
-from trtllm_kit.checkpoint.rank_layout import ENCODED_AS, LAYOUT
+from trtllm_kit.checkpoint.rank_layout import ENCODED_AS
 from trtllm_kit.checkpoint.rank_split import World
 from trtllm_kit.checkpoint.rank_tensors import RankTensor, rank_tensors
 from trtllm_kit.checkpoint.reader import WeightFolder
@@ -23,6 +23,7 @@ from trtllm_kit.checkpoint.step import PLAIN
 from trtllm_kit.dtypes import F32
 from trtllm_kit.errors import KitError, TensorError
 from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.ranks import LAYOUT
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.tensors import model_tensors
 

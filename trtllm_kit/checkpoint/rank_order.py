@@ -1,4 +1,4 @@
-"""From a plan or a stored record to what an engine's checkpoint is asked to be."""
+"""From a plan to an engine's checkpoint: what stands in its way, its tensors, its configuration files."""
 
 from __future__ import annotations
 
@@ -8,22 +8,11 @@ from pathlib import Path
 from trtllm_kit.checkpoint.header import StoredTensor
 from trtllm_kit.checkpoint.problems import raise_all
 from trtllm_kit.checkpoint.rank_config import CONFIG, QUANT_CFG, quant_cfg, rank_config
-from trtllm_kit.checkpoint.rank_layout import RankOrder, rank_steps
-from trtllm_kit.checkpoint.rank_problems import rank_problems
+from trtllm_kit.checkpoint.rank_layout import rank_steps
 from trtllm_kit.checkpoint.step import TensorStep
-from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.plan import Plan
-
-
-def order_of(plan: Plan) -> RankOrder:
-    """Return what a plan asks of its checkpoint."""
-    split = plan.parallelism
-    return RankOrder(
-        model=plan.model,
-        formats=plan.quantization.formats,
-        split=Split(split.tensor.value, split.pipeline.value, split.expert.value),
-        release=plan.release.value,
-    )
+from trtllm_kit.plan.rank_problems import rank_problems
+from trtllm_kit.plan.ranks import order_of
 
 
 def require_laid_out(plan: Plan, source: Path) -> None:

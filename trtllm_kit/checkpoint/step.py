@@ -23,7 +23,7 @@ class TensorStep:
     shape: tuple[int, ...]
     file: str = ""
     source: Matrix | None = None
-    """What it is made from; None for a calibrated scale."""
+    """What it is made from; None for a calibrated scale, and for ones."""
     format: str = PLAIN
     """``plain``, or a key of ``formats.ENCODERS``."""
     part: str = WEIGHT
@@ -33,7 +33,7 @@ class TensorStep:
     measured: tuple[str, ...] = ()
     """Of a calibrated scale: what calibration measures, as the scale's name in the unified layout; the largest counts.
 
-    ``….q_proj.input_scale``, ``….k_proj.k_scale``, ``….experts.down_proj_input_scale``. A scale of 1 without any.
+    ``….q_proj.input_scale``, ``….k_proj.k_scale``, ``….experts.down_proj_input_scale``. Ones without any.
     """
     blocks: int = 1
     """Matrices one below the other in ``source`` (experts in one tensor), each scaled alone; so in ``scaled_with``."""

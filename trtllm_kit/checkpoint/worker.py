@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 from packaging.version import InvalidVersion, Version
@@ -30,7 +29,7 @@ SILENT_SECONDS = 3600.0
 """A worker that tells nothing for so long is stopped: no piece of a model's export takes an hour."""
 _PROBE_SECONDS = 300.0
 _TAIL_LINES, _TAIL_BYTES, _LINE_BYTES = 6, 4096, 1 << 20
-_LEAST = {"nvidia-modelopt": "0.47", "torch": "2.8", "transformers": "4.56"}
+MODELOPT = {"nvidia-modelopt": "0.47", "torch": "2.8", "transformers": "4.56"}
 """What the workers were written for and tested with."""
 
 
@@ -60,7 +59,7 @@ def interpreter(asked: str | None) -> str:
 
 def find_tools(python: str, least: Mapping[str, str] | None = None) -> Tools:
     """Ask an interpreter what it has; raises ``MissingTool`` without it, ``MissingExtra`` with everything it lacks."""
-    wanted = _LEAST if least is None else least
+    wanted = MODELOPT if least is None else least
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as errors:
         argv = [python, "-I", str(package_file("quantize_worker", "probe.py")), *wanted]
         child = start(argv, stdout=said, stderr=errors)

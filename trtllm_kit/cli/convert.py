@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trtllm_kit.cli.asked import asked_for
+from trtllm_kit.cli.convert_unet import run_unet
 from trtllm_kit.cli.log_file import LOG_BYTES, LOG_FILES
 from trtllm_kit.cli.made import show_made
 from trtllm_kit.cli.options import (
@@ -20,8 +22,8 @@ from trtllm_kit.cli.options import (
     LogKeepOption,
     LogSizeOption,
     ModelArgument,
+    OptionalProfileOption,
     OutOption,
-    ProfileOption,
     UnattendedOption,
     gate_of,
 )
@@ -38,13 +40,27 @@ if TYPE_CHECKING:
     from trtllm_kit.spec.quality import Quality
 
 
+class Task(StrEnum):
+    """What a model does."""
+
+    LANGUAGE = "language"
+    DIFFUSION = "diffusion"
+
+
 def convert(
     context: typer.Context,
     model: ModelArgument,
-    profile: ProfileOption,
     out: OutOption,
     *,
+    profile: OptionalProfileOption = None,
+    task: Annotated[
+        Task, typer.Option("--task", help="What MODEL is; diffusion is INT8 of a UNet and takes no profile.")
+    ] = Task.LANGUAGE,
     gate: GateOption = None,
+    calib_steps: Annotated[
+        int | None,
+        typer.Option("--calib-steps", metavar="COUNT", min=1, help="First denoising steps to measure a UNet on [8]."),
+    ] = None,
     calib_data: Annotated[
         Path | None,
         typer.Option("--calib-data", metavar="FILE", help="Text or JSONL of your own domain to measure scales on."),
@@ -70,11 +86,19 @@ def convert(
     log_size: LogSizeOption = LOG_BYTES,
     log_keep: LogKeepOption = LOG_FILES,
 ) -> int:
-    """Convert MODEL to the number formats of the profile: a unified Hugging Face checkpoint with scales.
+    """Convert MODEL to the number formats of the profile, in the layout that its toolchain reads.
+
+    That is a unified Hugging Face checkpoint for llm-api, or config.json and one file a rank for trtllm-build.
 
     The --calib options hold for this run, in place of the profile's calibration section. Exit 1 past a limit.
     """
     session = begin(context.obj, Logging(log_file, log_size, log_keep), unattended=unattended, dry_run=dry_run)
+    if task is Task.DIFFUSION:
+        _require_alone(profile=profile, calib_data=calib_data, calib_samples=calib_samples, dry_run=dry_run or None)
+        return run_unet(session, model, out, calib_steps=calib_steps, gate=gate)
+    if profile is None or calib_steps is not None:
+        what = "a language model needs --profile" if profile is None else "--calib-steps is for --task diffusion"
+        raise UsageError(what, why="the profile says its number formats", hint="trtkit convert --help")
     given = {
         "text": str(calib_data) if calib_data is not None else None,
         "field": calib_field,
@@ -86,6 +110,17 @@ def convert(
     if dry_run:
         return run_dry(session, model, profile, once)
     return run_convert(session, model, profile, out, once, lock_seconds=lock_wait)
+
+
+def _require_alone(**given: object) -> None:
+    """Raise ``UsageError`` for options that have no meaning with ``--task diffusion``."""
+    idle = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]
+    if idle:
+        raise UsageError(
+            f"{', '.join(idle)} has no meaning with --task diffusion",
+            why="a UNet has one recipe: INT8 with SmoothQuant, on noise",
+            hint="leave it out",
+        )
 
 
 @dataclass(frozen=True)
@@ -161,12 +196,14 @@ def _planned(session: Session, model: str, profile: str, once: Once) -> tuple[Pa
 
 
 def _step_row(step: TensorStep) -> dict[str, Any]:
+    from trtllm_kit.checkpoint.formats import profile_name
+
     return {
         "tensor": step.name,
         "dtype": step.dtype,
         "shape": list(step.shape),
         "file": step.file,
-        "format": step.format,
+        "format": profile_name(step.format),
         "part": step.part,
         "source": step.origin,
     }
@@ -177,14 +214,14 @@ def _steps_text(steps: tuple[TensorStep, ...]) -> str:
 
     rows = [
         (
-            step.name,
-            step.dtype,
-            "x".join(map(str, step.shape)) or "scalar",
-            step.format if step.part == WEIGHT else f"{step.format} {step.part}",
-            step.file,
-            step.origin,
+            row["tensor"],
+            row["dtype"],
+            "x".join(map(str, row["shape"])) or "scalar",
+            row["format"] if row["part"] == WEIGHT else f"{row['format']} {row['part']}",
+            row["file"],
+            row["source"],
         )
-        for step in steps
+        for row in map(_step_row, steps)
     ]
     files, size = len({step.file for step in steps}), format_bytes(sum(step.nbytes for step in steps))
     total = f"{counted(len(steps), 'tensor')}, {size}, {counted(files, 'weight file')}; nothing was written"

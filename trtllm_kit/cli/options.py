@@ -44,6 +44,12 @@ ProfileOption = Annotated[
         "--profile", "-p", metavar="NAME|FILE", help="Shipped profile or YAML file.", autocompletion=complete_profile
     ),
 ]
+OptionalProfileOption = Annotated[
+    str | None,
+    typer.Option(
+        "--profile", "-p", metavar="NAME|FILE", help="Shipped profile or YAML file.", autocompletion=complete_profile
+    ),
+]
 OutOption = Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to make.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be written; write nothing.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Let WARNING findings fail the verb (exit 1).")]

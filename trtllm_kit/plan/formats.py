@@ -87,7 +87,10 @@ class NumberFormat:
 
 
 _TENSOR, _ROW, _PRE = Scale(4), Scale(4, rows=1), Scale(2, columns=1)
-"""Float32 of a tensor, float32 of an output element, and AWQ's 16-bit factor of an input element."""
+"""Float32 of a tensor, float32 of an output element, and AWQ's 16-bit factor of an input element.
+
+``int4_wo`` has that factor too, of 1: it goes by AWQ's word, and the loader of that word asks for it.
+"""
 _BLOCK = Scale(4, rows=128, columns=128)
 _GROUP = Scale(4, rows=1, columns=GROUP_SIZE)
 FORMATS: Mapping[PartFormat, NumberFormat] = {
@@ -96,7 +99,7 @@ FORMATS: Mapping[PartFormat, NumberFormat] = {
     "fp8_rowwise": NumberFormat(8, (_ROW,)),
     "fp8_block": NumberFormat(8, (_BLOCK,)),
     "int8_wo": NumberFormat(8, (_ROW,)),
-    "int4_wo": NumberFormat(4, (_GROUP,)),
+    "int4_wo": NumberFormat(4, (_GROUP, _PRE)),
     "mxfp8": NumberFormat(8, (Scale(1, rows=1, columns=32),)),
     "nvfp4": NumberFormat(4, (Scale(1, rows=1, columns=16), _TENSOR, _TENSOR), calibrated=True),
     "int4_awq": NumberFormat(4, (_GROUP, _PRE), calibrated=True, modelopt=True),

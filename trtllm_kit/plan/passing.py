@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from trtllm_kit.plan.formats import Formats
-from trtllm_kit.plan.quantization import is_excluded, module_of, one_of_each_kind, tensor_formats, tells_numbers_apart
+from trtllm_kit.plan.quantization import is_excluded, module_of, one_of_each_kind, tells_numbers_apart, tensor_formats
 from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.model import ModelSpec, StoredFormats
 from trtllm_kit.spec.profile_formats import WeightFormat

@@ -248,7 +248,8 @@ class Plan(_Frozen):
 
     def without_places(self) -> Plan:
         """Return the plan without paths of calibration: that of the text, for which its hash stands, and of Python."""
-        return self.model_copy(update={"calibration": self.calibration.model_copy(update={"text": None, "python": None})})
+        calibration = self.calibration.model_copy(update={"text": None, "python": None})
+        return self.model_copy(update={"calibration": calibration})
 
     def decisions(self) -> Iterator[tuple[str, Decided[object]]]:
         """Yield every decision with its dotted key, in the order the fields are declared."""

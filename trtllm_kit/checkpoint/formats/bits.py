@@ -66,6 +66,11 @@ def converted(raw: Raw, stored: str, wanted: str, name: str) -> Raw:
     return values if wanted == "F32" else round_to(values, wanted, name)
 
 
+def ones(shape: tuple[int, ...], dtype: str) -> Raw:
+    """Return stored elements of ``BF16``, ``F16`` or ``F32`` that are all 1."""
+    return converted(np.ones(shape, dtype=np.float32), "F32", dtype, "of ones")
+
+
 def _largest_bits(tile: Raw, dtype: str) -> int:
     """Return the largest bit pattern without its sign, by two searches that need no copy.
 

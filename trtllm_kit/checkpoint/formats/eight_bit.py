@@ -158,7 +158,10 @@ def decode_int8_wo(parts: Mapping[str, Raw], dtype: str) -> F32:  # noqa: ARG001
 def decode_fp8_block(parts: Mapping[str, Raw], dtype: str) -> F32:  # noqa: ARG001
     """Return code times the scale of its block of 128 x 128, from ``weight`` and ``weight_scale_inv``."""
     rows, columns = parts["weight"].shape[-2:]
-    scales = parts["weight_scale_inv"].repeat(BLOCK, axis=-2).repeat(BLOCK, axis=-1)
+    scales = parts["weight_scale_inv"]
+    if scales.ndim == 4:  # (rows, 1, columns, 1), as ModelOpt stores them
+        scales = scales.squeeze((1, 3))
+    scales = scales.repeat(BLOCK, axis=-2).repeat(BLOCK, axis=-1)
     values: F32 = decode_e4m3(parts["weight"]) * scales[..., :rows, :columns]
     return values
 

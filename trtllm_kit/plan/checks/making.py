@@ -10,6 +10,9 @@ from trtllm_kit.plan.formats import FORMATS, Formats
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.passing import LAYOUT, PASSED_THROUGH, conflicts
 from trtllm_kit.plan.quantization import KV_MADE_HERE, MADE_HERE, not_made_here, plain_weights_advice
+from trtllm_kit.plan.rank_problems import rank_problems
+from trtllm_kit.plan.ranks import LAYOUT as RANKS
+from trtllm_kit.plan.ranks import order_of
 from trtllm_kit.plan.weights import held_by_stage
 from trtllm_kit.units import format_bytes
 from trtllm_kit.upstream.combinations import combination
@@ -64,7 +67,10 @@ def _layers(case: Case) -> Iterator[Finding]:
 
 
 def maker(case: Case) -> Iterator[Finding]:
-    """PF34: a format that trtkit plans with and does not write."""
+    """PF34: a checkpoint that trtkit plans with and does not write."""
+    if case.plan.layout.value == RANKS:
+        yield from _ranks(case)
+        return
     elsewhere = not_made_here(case.plan.quantization.formats, case.plan.calibration.maker)
     if not elsewhere:
         return
@@ -79,6 +85,20 @@ def maker(case: Case) -> Iterator[Finding]:
         compared=f"{asked}; convert writes {writes}",
         suggestion=f"serve a checkpoint that NVIDIA ModelOpt made or somebody published, or {nearest}",
     )
+
+
+def _ranks(case: Case) -> Iterator[Finding]:
+    """Yield everything that keeps an engine's checkpoint from being laid out, for the same reasons as ``convert``."""
+    if case.plan.model.stored is not None:
+        return  # PF12 refuses it already
+    for problem in rank_problems(order_of(case.plan)):
+        yield Finding(
+            rule="PF34",
+            severity=Severity.WARNING,
+            message=f"trtkit convert will refuse this plan: {problem.what}.",
+            compared=problem.why,
+            suggestion=problem.hint.removeprefix("set "),
+        )
 
 
 def calibration_memory(case: Case) -> Iterator[Finding]:
@@ -122,5 +142,17 @@ RULES = (
         ),
     ),
     Rule("PF14", "Memory of a calibration by ModelOpt", calibration_memory, keys=("quantization.weights", "hardware")),
-    Rule("PF34", "Formats that trtkit writes", maker, keys=("quantization.weights", "quantization.kv_cache")),
+    Rule(
+        "PF34",
+        "Checkpoints that trtkit writes",
+        maker,
+        keys=(
+            "quantization.weights",
+            "quantization.kv_cache",
+            "quantization.exclude",
+            "parallelism",
+            "toolchain",
+            "trtllm_version",
+        ),
+    ),
 )

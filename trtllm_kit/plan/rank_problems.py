@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trtllm_kit.checkpoint.rank_layout import RankOrder
 from trtllm_kit.errors import FormatNotMade, KitError, UnknownArchitecture
+from trtllm_kit.plan.formats import number_format
 from trtllm_kit.plan.parallelism import stages
 from trtllm_kit.plan.quantization import fused_groups, plain_weights_advice, tensor_formats
+from trtllm_kit.plan.ranks import RankOrder
+from trtllm_kit.plan.weights import input_features, input_parts
 from trtllm_kit.spec.model import Experts
-from trtllm_kit.spec.tensors import EXPERT
+from trtllm_kit.spec.tensors import EXPERT, layer_tensors
 from trtllm_kit.upstream.families import family_support
 from trtllm_kit.upstream.trtllm_checkpoint import (
     rank_format,
@@ -95,6 +97,25 @@ def _format_problems(order: RankOrder) -> Iterator[KitError]:
             hint="set quantization.kv_cache: fp8",
         )
     yield from _exclusion_problems(order)
+    cut = next(_cut_blocks(order), None)
+    if cut is not None:
+        yield cut
+
+
+def _cut_blocks(order: RankOrder) -> Iterator[KitError]:
+    """Yield the packed weights whose columns a rank would hold with half a block of their scales."""
+    for number in range(len(order.model.layers)):
+        chosen = tensor_formats(order.model, number, order.formats)
+        for fact in (fact for fact in layer_tensors(order.model, number) if fact.name in chosen):
+            row, step = rank_format(chosen[fact.name], order.release), number_format(chosen[fact.name]).block
+            width, parts = input_features(fact), input_parts(fact, order.split)
+            if row is not None and row.packed and width % (step * parts):
+                yield FormatNotMade(
+                    f"{fact.name} cannot be cut into whole {chosen[fact.name]} blocks on every rank",
+                    why=f"{width:,} input features / {parts} ranks is no multiple of {step}",
+                    hint=f'add "*{fact.name.removesuffix(".weight").rpartition(".")[2]}" to quantization.exclude, or '
+                    "set parallelism.tensor to fewer ranks",
+                )
 
 
 def _exclusion_problems(order: RankOrder) -> Iterator[KitError]:

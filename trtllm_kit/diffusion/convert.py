@@ -1,0 +1,158 @@
+"""Makes an INT8 UNet of a 16- or 32-bit one, and says how like its pictures are."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trtllm_kit.artifact import Manifest, read_manifest
+from trtllm_kit.checkpoint.header import read_header
+from trtllm_kit.checkpoint.worker import MODELOPT, Tools, find_tools, interpreter, run_worker
+from trtllm_kit.diffusion.ssim import ssim
+from trtllm_kit.errors import ModelNotFound, QualityGateFailed, UnknownArchitecture, WorkerFailed
+from trtllm_kit.plan.plan import digest_of
+from trtllm_kit.progress import Progress
+from trtllm_kit.staging import Stage, require_apart, staged
+from trtllm_kit.strict_json import parse_json
+
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+CONFIG = "config.json"
+_CLASSES = ("UNet2DConditionModel", "UNet2DModel")
+_TOOLS = MODELOPT | {"diffusers": "0.30"}
+_EXPORT = "modelopt-export"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a UNet is calibrated and compared."""
+
+    calib_steps: int = 8
+    """Denoising steps from the first on that scales are measured in."""
+    steps: int = 30
+    """Denoising steps of a picture."""
+    images: int = 2
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A finished UNet."""
+
+    manifest: Manifest
+    up_to_date: bool
+    ssim: float
+    """Of what both UNets come to from the same noise (latents, for a latent model)."""
+
+
+def convert_unet(
+    source: Path, out: Path, recipe: Recipe, progress: Progress, *, python: str | None = None, least: float = 0.0
+) -> Converted:
+    """Write the INT8 UNet of ``source`` (a UNet's folder, or a pipeline's with one in ``unet``) into ``out``.
+
+    Raises ``ModelNotFound``, ``UnknownArchitecture``, ``UsageError``, ``MissingTool``, ``MissingExtra`` before the
+    first byte; ``WorkerFailed``, ``StorageError``, and ``QualityGateFailed`` below ``least``, which leaves no output.
+    """
+    require_apart(out, source)
+    folder = _unet_in(source)
+    tools = find_tools(interpreter(python), _TOOLS)
+    identity = {name: _sha256(folder / name) for name in (CONFIG, WEIGHTS)}
+    with staged(out, "checkpoint", digest_of([asdict(recipe), identity, tools.identity])) as stage:
+        if stage is None:
+            manifest = read_manifest(out, "checkpoint")
+            return Converted(_held(manifest, least), up_to_date=True, ssim=float(manifest.facts["ssim"]))
+        likeness = _make(stage, folder, recipe, tools, progress)
+        _require(likeness, least)
+        facts = {"task": "diffusion", "weights": "int8_sq", "made_with": tools.identity, "ssim": likeness}
+        return Converted(stage.publish(identity, facts | {"recipe": asdict(recipe)}), up_to_date=False, ssim=likeness)
+
+
+def _unet_in(source: Path) -> Path:
+    folder = source / "unet" if (source / "unet").is_dir() else source
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).is_file():
+            raise ModelNotFound(
+                f"{folder} has no {name}",
+                why="the diffusion recipe reads one UNet as diffusers saves it, in one safetensors file",
+                hint="save it with diffusers: unet.save_pretrained(folder, max_shard_size='100GB')",
+            )
+    document = parse_json((folder / CONFIG).read_bytes())
+    kind = document.get("_class_name") if isinstance(document, dict) else None
+    if kind not in _CLASSES:
+        raise UnknownArchitecture(
+            f"{folder / CONFIG} describes a {kind}",
+            why=f"the recipe is for {' and '.join(_CLASSES)}",
+            hint="give a UNet",
+        )
+    read_header(folder / WEIGHTS)
+    return folder
+
+
+def _make(stage: Stage, folder: Path, recipe: Recipe, tools: Tools, progress: Progress) -> float:
+    export = stage.path / _EXPORT
+    request = asdict(recipe) | {
+        "source": str(folder.resolve()),
+        "out": str(export.resolve()),
+        "device": tools.device,
+        "calib_steps": min(recipe.calib_steps, recipe.steps),
+    }
+    run_worker(tools, "diffusion_worker.py", request, progress)
+    before, after = _pictures(export / "before.npy"), _pictures(export / "after.npy")
+    _check_weights(folder, export)
+    for name in (CONFIG, WEIGHTS):
+        (export / name).rename(stage.path / name)
+        stage.record(name)
+    for rest in export.iterdir():
+        rest.unlink()
+    export.rmdir()
+    try:
+        return ssim(before, after)
+    except ValueError as error:
+        raise _broken(str(error)) from None
+
+
+def _pictures(path: Path) -> NDArray[np.float32]:
+    try:
+        pictures: NDArray[np.float32] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise _broken(f"{path.name} cannot be read: {error}") from None
+    return pictures
+
+
+def _check_weights(folder: Path, export: Path) -> None:
+    """Look that every weight of the source is there with its shape, and that some left 16 bit."""
+    if not (export / WEIGHTS).is_file() or not (export / CONFIG).is_file():
+        raise _broken(f"the export has no {WEIGHTS} or no {CONFIG}")
+    before, after = read_header(folder / WEIGHTS).tensors, read_header(export / WEIGHTS).tensors
+    other = [name for name, stored in before.items() if name not in after or after[name].shape != stored.shape]
+    codes = [name for name in after if after[name].dtype == "I8"]
+    bare = [name for name in codes if f"{name}_scale" not in after]
+    if other or bare or not codes:
+        named = ", ".join([*other, *bare][:3]) or "no weight in INT8"
+        raise _broken(f"its tensors are not those of the source: {named}")
+
+
+def _broken(why: str) -> WorkerFailed:
+    return WorkerFailed("the UNet that ModelOpt left is not usable", why=why, hint="try nvidia-modelopt 0.47")
+
+
+def _held(manifest: Manifest, least: float) -> Manifest:
+    _require(float(manifest.facts["ssim"]), least)
+    return manifest
+
+
+def _require(likeness: float, least: float) -> None:
+    if not likeness >= least:
+        raise QualityGateFailed(
+            f"the UNet lost too much: SSIM {likeness:.4f} (at least {least:g})",
+            why="measured between what both come to from the same noise",
+            hint="raise --calib-steps, so that scales cover more of the steps",
+        )
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

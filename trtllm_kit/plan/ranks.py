@@ -1,0 +1,34 @@
+"""What a plan asks of an engine's checkpoint: TensorRT-LLM's own layout, cut into ranks for one release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trtllm_kit.plan.formats import Formats
+from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.plan import Plan
+from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.upstream.quant_algos import Layout
+
+LAYOUT: Layout = "tensorrt_llm"
+
+
+@dataclass(frozen=True)
+class RankOrder:
+    """What a conversion to this layout is asked for."""
+
+    model: ModelSpec
+    formats: Formats
+    split: Split
+    release: str
+
+
+def order_of(plan: Plan) -> RankOrder:
+    """Return what a plan asks of its checkpoint."""
+    split = plan.parallelism
+    return RankOrder(
+        model=plan.model,
+        formats=plan.quantization.formats,
+        split=Split(split.tensor.value, split.pipeline.value, split.expert.value),
+        release=plan.release.value,
+    )
