@@ -259,6 +259,15 @@ def test_findings_tell_what_a_reader_should_know(tmp_path: Path) -> None:
     assert facts["calibration"]["experts_without_tokens"] > 0
 
 
+@pytest.mark.parametrize(("weights", "told"), [("int8_wo", ["CK2"]), ("bf16", [])])
+def test_an_idle_pattern_is_told_of_whatever_the_format(tmp_path: Path, weights: WeightFormat, told: list[str]) -> None:
+    """CK2 is for every format that leaves 16 bit; without one there is nothing to exclude."""
+    source = write_tiny_model(tmp_path / "source")
+    plan = plan_for(source, weights, exclude=("lm_head", "nothing.*"))
+    facts = convert(source, plan, tmp_path / "out", Silent()).manifest.facts
+    assert told == [finding["rule"] for finding in facts["findings"]]
+
+
 def test_an_fp8_cache_over_plain_weights_is_reported_with_its_scale_of_one(tmp_path: Path) -> None:
     """The checkpoint is the plain one; the report shows what the runtime's FP8 cache costs."""
     source = write_tiny_model(tmp_path / "source")

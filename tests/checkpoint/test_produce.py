@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -119,3 +120,35 @@ def test_memory_does_not_grow_with_the_matrix(tmp_path: Path, number_format: str
             tracemalloc.stop()
     assert peaks[0] < 80 << 20
     assert peaks[1] < peaks[0] * 1.1 + (4 << 20)
+
+
+@pytest.mark.parametrize("number_format", sorted(ENCODERS))
+def test_float16_reaches_every_encoder_as_bits(number_format: str, tmp_path: Path) -> None:
+    """A weight stored in F16 comes out as its encoder makes it of the bits, in every format."""
+    values = np.random.default_rng(1).standard_normal((256, 256)).astype(np.float16)
+    path = tmp_path / "model.safetensors"
+    write_safetensors(path, [TensorStep("w", "F16", values.shape)], [values])
+    encoder = ENCODERS[number_format]
+    step = replace(steps_of(number_format, *values.shape)[0], scaled_with=())
+    with Producer(open_weights(tmp_path), "F16", {}, Silent()) as producer:
+        found = np.concatenate([piece.reshape(-1).view(np.uint8) for piece in producer.pieces([step])])
+    amax = float(np.abs(values).max()) if encoder.needs_amax else None
+    expected = encoder.encode(values.view(np.uint16), "F16", amax)[0]
+    assert expected.reshape(-1).view(np.uint8).tobytes() == found.tobytes()
+
+
+def test_a_scale_of_several_inputs_covers_the_largest_of_them(tmp_path: Path) -> None:
+    """Experts in one tensor share an input scale: one that covered the smallest alone would clip the others."""
+    weights = stored(tmp_path, w=bits_of(2, 2))
+    step = TensorStep("s", "F32", (), format="fp8", part="input_scale", measured=("a", "b", "c"))
+    with Producer(weights, "BF16", {"a": 1.0, "b": 448.0, "c": 2.0}, Silent()) as producer:
+        assert [1.0] == [float(piece.item()) for piece in producer.pieces([step])]
+
+
+def test_what_is_neither_made_nor_measured_is_ones(tmp_path: Path) -> None:
+    """In any float format, as many as the shape says."""
+    weights = stored(tmp_path, w=bits_of(2, 2))
+    with Producer(weights, "BF16", {}, Silent()) as producer:
+        for dtype, one in (("BF16", 0x3F80), ("F16", np.float16(1)), ("F32", np.float32(1))):
+            (piece,) = producer.pieces([TensorStep("s", dtype, (3,), part="pre_quant_scale")])
+            assert [one] * 3 == piece.tolist()

@@ -12,7 +12,7 @@ from trtllm_kit.errors import UsageError
 
 
 def test_the_gate_is_one_likeness() -> None:
-    """ssim from 0 to 1; none asked is none held."""
+    """It is named ssim and lies from 0 to 1; none asked is none held."""
     assert 0.98 == least_ssim("ssim=0.98")
     assert 0.0 == least_ssim(None)
 

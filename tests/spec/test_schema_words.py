@@ -15,9 +15,9 @@ WORDS = SchemaWords(profile_schema())
     [
         (("schema_version",), "1"),
         (("trtllm_version",), "text such as 1.2.1, main"),
-        (("toolchain",), "one of llm-api, mock or auto"),
+        (("toolchain",), "one of llm-api, trtllm-build, mock or auto"),
         (("gpu_memory",), "a whole number or text such as 24 GiB, 80GB"),
-        (("quantization", "weights"), "one of bf16, fp8, nvfp4"),
+        (("scheduler", "policy"), "one of guaranteed_no_evict, max_utilization"),
         (("quantization", "exclude"), "a list of text"),
         (("quantization", "exclude", 0), "text"),
         (("parallelism", "tensor"), "a whole number of 1 or more or auto"),
@@ -40,6 +40,6 @@ def test_what_a_value_may_be(path: Path, words: str) -> None:
 def test_keys_choices_and_homes() -> None:
     """A section's keys, the words of an enumeration, and where a stray key belongs."""
     assert ("policy", "chunked_prefill") == WORDS.keys(("scheduler",))
-    assert ("llm-api", "mock", "auto") == WORDS.choices(("toolchain",))
+    assert ("llm-api", "trtllm-build", "mock", "auto") == WORDS.choices(("toolchain",))
     assert ("limits.max_batch_size",) == WORDS.homes("max_batch_size")
     assert (True, False, False) == tuple(WORDS.takes_text((key,)) for key in ("trtllm_version", "runtime", "limits"))

@@ -100,6 +100,6 @@ def _hint(layers: list[int]) -> str:
     patterns = ", ".join(f"'*.layers.{number}.*'" for number in sorted(layers))
     shown = f": [lm_head, {patterns}]" if patterns else ""
     return (
-        "give calibration.text a text of your domain and raise calibration.samples; else keep the worst layers in "
-        f"16 bit with quantization.exclude{shown}, or set quantization.weights: bf16"
+        f"keep the worst layers in 16 bit with quantization.exclude{shown}, or set quantization.weights: bf16; "
+        "scales that were measured (fp8, nvfp4) fit better with calibration.text of your domain and more samples"
     )

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from trtllm_kit.checkpoint.check import check_loadable
 from trtllm_kit.checkpoint.plan_file import CONVERSION_FILE, read_conversion
+from trtllm_kit.checkpoint.rank_layout import formats_of_the_build
 from trtllm_kit.checkpoint.rank_load import RankWeights
 from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.checkpoint.stored_weights import StoredWeights
 from trtllm_kit.errors import MissingExtra, ModelNotFound, TensorError, storage_error
 from trtllm_kit.files import UnfitFile, read_file
+from trtllm_kit.plan.conversion import ConversionRecord, RankRecord
 from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.ranks import RankOrder
 from trtllm_kit.reference.layer_reader import Weights
 from trtllm_kit.reference.model import ReferenceModel
 from trtllm_kit.spec.load import load_model
@@ -92,8 +95,7 @@ def open_checkpoint(folder: Path) -> OpenCheckpoint:
     """Open a folder for reading its layers one at a time; raises what ``load_reference`` raises."""
     made = read_conversion(folder) if os.path.lexists(folder / CONVERSION_FILE) else None
     if made is not None and made.ranks is not None:
-        split = Split(made.ranks.tensor, made.ranks.pipeline, made.ranks.expert)
-        return OpenCheckpoint(made.model, RankWeights(folder, made.model, split), _as_run(made.quantization.kv_cache))
+        return OpenCheckpoint(made.model, _rank_weights(folder, made, made.ranks), _as_run(made.quantization.kv_cache))
     model = load_model(folder)
     weights = open_weights(folder)
     kv_format = _kv_format(folder, model)
@@ -102,6 +104,13 @@ def open_checkpoint(folder: Path) -> OpenCheckpoint:
     if model.stored is not None:
         _require_agreement(folder, stored, model.stored)
     return OpenCheckpoint(model, stored, kv_format)
+
+
+def _rank_weights(folder: Path, made: ConversionRecord, ranks: RankRecord) -> RankWeights:
+    """Read an engine's checkpoint with the weights that the engine will have, packed by the build or before it."""
+    split = Split(ranks.tensor, ranks.pipeline, ranks.expert)
+    order = RankOrder(made.model, made.quantization.formats, split, ranks.release)
+    return RankWeights(folder, made.model, split, formats_of_the_build(order))
 
 
 def _require_agreement(folder: Path, weights: StoredWeights, claimed: StoredFormats) -> None:

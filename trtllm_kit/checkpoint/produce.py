@@ -14,6 +14,8 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
+import numpy as np
+
 from trtllm_kit.checkpoint.formats import ENCODERS, measured_scale
 from trtllm_kit.checkpoint.formats.base import Part
 from trtllm_kit.checkpoint.formats.bits import ones
@@ -139,7 +141,7 @@ class Producer:
 
         def make(begin: int, end: int) -> tuple[Raw, ...]:
             tile = rows_in(self._weights, source, begin, end, dtype, check=not encoder.needs_amax)
-            return encoder.encode(tile, dtype, amax())[at:]
+            return encoder.encode(tile.view(np.uint16), dtype, amax())[at:]
 
         for begin, end in tile_ranges(source, encoder.row_step):
             yield _Tile(partial(make, begin, end), lists)

@@ -20,6 +20,7 @@ from trtllm_kit.checkpoint.step import WEIGHT, TensorStep
 from trtllm_kit.plan.quantization import tensor_formats
 from trtllm_kit.plan.ranks import LAYOUT, RankOrder
 from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.profile_formats import PartFormat
 from trtllm_kit.spec.tensors import Role
 from trtllm_kit.upstream.trtllm_checkpoint import kv_scale_parts, rank_format
 
@@ -48,15 +49,24 @@ def rank_steps(order: RankOrder, stored: Mapping[str, StoredTensor]) -> tuple[Te
     return tuple(step for inside in steps.values() for step in aligned(inside))
 
 
-def packed_formats(order: RankOrder) -> dict[str, str]:
+def packed_formats(order: RankOrder) -> dict[str, PartFormat]:
     """Return the linear weights that do not lie in the files in 16 bit, with their formats, by ``TensorFact`` name."""
+    return _formats_of_weights(order, packed=True)
+
+
+def formats_of_the_build(order: RankOrder) -> dict[str, PartFormat]:
+    """Return the linear weights that lie in the files in 16 bit and that ``trtllm-build`` packs, in the same way."""
+    return _formats_of_weights(order, packed=False)
+
+
+def _formats_of_weights(order: RankOrder, *, packed: bool) -> dict[str, PartFormat]:
     rows = {name: rank_format(name, order.release) for name in order.formats.used}
-    packed = {name for name, row in rows.items() if row is not None and row.packed}
+    wanted = {name for name, row in rows.items() if row is not None and row.packed is packed}
     return {
         tensor: chosen
         for number in range(len(order.model.layers))
         for tensor, chosen in tensor_formats(order.model, number, order.formats).items()
-        if chosen in packed
+        if chosen in wanted
     }
 
 

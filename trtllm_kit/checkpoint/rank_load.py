@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,11 @@ from trtllm_kit.checkpoint.rectangle import Raw
 from trtllm_kit.checkpoint.step import PLAIN
 from trtllm_kit.dtypes import F32
 from trtllm_kit.errors import KitError, TensorError
+from trtllm_kit.plan.formats import FORMATS
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.ranks import LAYOUT
 from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.profile_formats import PartFormat
 from trtllm_kit.spec.tensors import model_tensors
 
 _PACKED = {"F8_E4M3": ("fp8", "fp8_rowwise"), "U8": ("nvfp4",)}
@@ -43,8 +45,15 @@ class _Piece:
 class RankWeights:
     """The tensors of a model as float32, put together from the ranks' files."""
 
-    def __init__(self, folder: Path, model: ModelSpec, split: Split) -> None:
-        """Read the header of every rank; raises ``TensorError`` with everything that is missing or of another shape."""
+    def __init__(
+        self, folder: Path, model: ModelSpec, split: Split, built_as: Mapping[str, PartFormat] | None = None
+    ) -> None:
+        """Read the header of every rank; raises ``TensorError`` with everything that is missing or of another shape.
+
+        ``built_as`` has the format of what lies in 16 bit until ``trtllm-build`` packs it, by ``TensorFact`` name: its
+        values are those of the engine.
+        """
+        self._bits = {name: FORMATS[number_format].bits for name, number_format in (built_as or {}).items()}
         shapes = {name: fact.shape for fact in model_tensors(model) for name in fact.names()}
         world = World(model, split, shapes)
         self._shapes = shapes
@@ -118,7 +127,9 @@ class RankWeights:
         begin, end = piece.row, piece.row + piece.part.shape[0]
         raw, chosen = _rows(folder, tensor.name, begin, end), self._format_of(tensor)
         if chosen == PLAIN:
-            return to_float32(raw, folder.tensors[tensor.name].dtype)
+            values = to_float32(raw, folder.tensors[tensor.name].dtype)
+            bits = self._bits.get(tensor.fact.name) if tensor.fact else None
+            return values if bits is None else as_built(values, bits)
         parts = {"weight": raw, "weight_scale": self._scale_rows(tensor, chosen, begin, end)}
         second = part_name(tensor.name, "weight_scale_2", LAYOUT)
         if second in folder.tensors:
@@ -135,6 +146,21 @@ class RankWeights:
             return folder.read(name).ravel()[begin // (tensor.source.rows // tensor.blocks) :][:1]
         rows = _rows(folder, name, begin, end)
         return rows.ravel() if len(folder.tensors[name].shape) == 1 else rows
+
+
+def as_built(weight: F32, bits: int) -> F32:
+    """Return what is left of a rank's weight, (out, in), after ``trtllm-build`` rounded it to whole numbers.
+
+    A row is divided by its largest magnitude over 2^(bits - 1), which itself has no code where it is positive. The
+    scale is taken as float32; engines round it to their 16 bit.
+    Source: NVIDIA/TensorRT-LLM, cutlass_preprocessors.cpp, symmetric_quantize.
+    """
+    most = 2 ** (bits - 1)
+    scales = np.abs(weight).max(axis=-1, keepdims=True) / np.float32(most)
+    quotients = np.divide(weight, scales, out=np.zeros_like(weight), where=scales != 0)
+    away = np.trunc(quotients + np.copysign(np.float32(0.5), quotients))  # halves go away from zero, as in C
+    found: F32 = np.clip(away, -most, most - 1) * scales
+    return found
 
 
 def _open(path: Path) -> WeightFolder:

@@ -9,9 +9,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.plan import CalibrationPlan, Plan, digest_of
 from trtllm_kit.plan.quantization import Maker
 from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.profile_formats import KvFormat, PartFormat, WeightFormat
 from trtllm_kit.upstream.quant_algos import Layout
 
 
@@ -22,16 +24,21 @@ class _Frozen(BaseModel):
 class FormatRecord(_Frozen):
     """Number formats."""
 
-    weights: str
-    kv_cache: str
+    weights: WeightFormat
+    kv_cache: KvFormat
     exclude: tuple[str, ...]
     """Module name patterns that stay in 16 bit; none where every weight does."""
-    groups: dict[str, str] | None = None
+    groups: dict[str, PartFormat] | None = None
     """Format of each part of a layer; None unless the weights are mixed."""
     group_size: int | None = None
     """Input elements that share a scale; None unless a format groups them."""
     algo: str | None = None
     """What the checkpoint calls the format of its weights; None for 16 bit."""
+
+    @property
+    def formats(self) -> Formats:
+        """The formats as everything that counts or reads weights takes them."""
+        return Formats(self.weights, self.kv_cache, self.exclude, self.groups or {}, self.group_size)
 
 
 class RankRecord(_Frozen):

@@ -97,7 +97,7 @@ def _ranks(case: Case) -> Iterator[Finding]:
             severity=Severity.WARNING,
             message=f"trtkit convert will refuse this plan: {problem.what}.",
             compared=problem.why,
-            suggestion=problem.hint.removeprefix("set "),
+            suggestion=problem.hint,
         )
 
 

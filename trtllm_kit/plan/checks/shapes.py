@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
-from trtllm_kit.plan.formats import FORMATS, number_format
+from trtllm_kit.plan.formats import FORMATS, GROUP_SIZE, number_format
 from trtllm_kit.plan.parallelism import Split, legal_tensors
 from trtllm_kit.plan.quantization import module_of, one_of_each_kind, part_of, tensor_formats
 from trtllm_kit.plan.weights import ROW_PARALLEL, input_features, input_parts
@@ -17,6 +17,8 @@ from trtllm_kit.units import counted
 from trtllm_kit.upstream.bounds import Bound, bound
 
 _WEIGHT_ONLY: tuple[PartFormat, ...] = ("int8_wo", "int4_wo")
+_GROUP_SIZES = (128, 64)
+"""What a profile can ask for, the most accurate last."""
 _BLOCKS: tuple[PartFormat, ...] = ("nvfp4", "mxfp8")
 """Formats whose scale belongs to a run of input elements of one row, which no kernel pads."""
 
@@ -36,7 +38,7 @@ Search = Callable[[Case, Split], Iterator[Problem]]
 
 def groups(case: Case) -> Iterator[Finding]:
     """PF5: int4 scales belong to groups of input elements, which a rank cannot hold in part."""
-    yield from _first(case, "PF5", _broken_groups)
+    yield from _first(case, "PF5", _broken_groups, _smaller_group(case))
 
 
 def blocks(case: Case) -> Iterator[Finding]:
@@ -50,8 +52,8 @@ def rows_of_bytes(case: Case) -> Iterator[Finding]:
     yield from _first(case, "PF6", _cut_blocks)
 
 
-def _first(case: Case, rule: str, search: Search) -> Iterator[Finding]:
-    """Report the first problem of a search, with the nearest rank count that has none."""
+def _first(case: Case, rule: str, search: Search, *other_ways: str) -> Iterator[Finding]:
+    """Report the first problem of a search, with the nearest rank count that has none, and other ways out."""
     problem = next(search(case, case.split), None)
     if problem is None:
         return
@@ -62,7 +64,8 @@ def _first(case: Case, rule: str, search: Search) -> Iterator[Finding]:
     legal = legal_tensors(case.plan.model, case.hardware, case.split)
     wholes = [size for size in legal if next(search(case, replace(case.split, tensor=size)), None) is None]
     nearest = min(wholes, key=lambda size: (abs(size - case.split.tensor), size), default=None)
-    way = excluded if nearest is None else f"parallelism.tensor: {nearest}, or {excluded}"
+    ranks = () if nearest is None else (f"parallelism.tensor: {nearest}",)
+    way = ", or ".join(filter(None, (*ranks, *other_ways, excluded)))
     yield Finding(
         rule=rule,
         severity=problem.severity,
@@ -70,6 +73,15 @@ def _first(case: Case, rule: str, search: Search) -> Iterator[Finding]:
         compared=problem.compared,
         suggestion="nothing to do" if problem.severity is Severity.INFO else way,
     )
+
+
+def _smaller_group(case: Case) -> str:
+    """Return the group size of a profile that leaves every group whole on this split; empty when none does."""
+    asked = case.plan.quantization.formats.group_size or GROUP_SIZE
+    parts = [(input_features(fact), input_parts(fact, case.split)) for _, fact, _ in _quantised(case, GROUPED)]
+    smaller = (size for size in _GROUP_SIZES if size < asked)
+    fits = next((size for size in smaller if all(width % (size * ranks) == 0 for width, ranks in parts)), None)
+    return "" if fits is None else f"quantization.group_size: {fits}"
 
 
 def _broken_groups(case: Case, split: Split) -> Iterator[Problem]:
