@@ -131,7 +131,8 @@ def scales(run: Run) -> dict[str, Any]:
         "weights": sum(name.endswith(".weight") for name in fixed),
         "weight_scales": sum(name.endswith(".weight_scale") for name in fixed),
         "bytes_compared": sum(ours.tensors[name].nbytes for name in fixed),
-        "different": different,
+        "different": {kind: sum(name.endswith(kind) for name in different) for kind in (".weight", ".weight_scale")},
+        "rules": run.child("modelopt_division", run.model, run.work / "modelopt"),
         "magnitudes": {
             dtype: magnitudes(measured, json.loads((run.work / f"amax-{dtype}.json").read_text()))
             for dtype in ("bf16", "float32")

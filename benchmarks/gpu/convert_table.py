@@ -60,7 +60,8 @@ def _scales(told: dict[str, Any]) -> Iterator[str]:
         ("weights", told["weights"]),
         ("weight scales", told["weight_scales"]),
         ("bytes compared", f"{told['bytes_compared'] / GB:.2f} GB"),
-        ("tensors with another byte", len(told["different"])),
+        *((f"{kind} with another byte", count) for kind, count in told["different"].items()),
+        *((name.replace("_", " "), figure) for name, figure in told["rules"].items()),
     ]
     for dtype, kinds in told["magnitudes"].items():
         for kind, one in kinds.items():

@@ -18,7 +18,7 @@ from tests.checkpoint.plans import plan_for
 from trtllm_kit.plan.plan import Decided, ParallelismPlan, Plan
 
 F32 = NDArray[np.float32]
-_DTYPES = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "F8_E4M3": "u1", "U8": "u1"}
+_DTYPES = {"BF16": "<u2", "F16": "<f2", "F32": "<f4", "F8_E4M3": "u1", "I8": np.int8, "U8": "u1"}
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=np.float32)
 
 

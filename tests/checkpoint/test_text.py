@@ -59,9 +59,11 @@ def test_each_record_of_a_jsonl_file_is_a_document(tmp_path: Path) -> None:
     [
         ("not json", "Expecting value"),
         ("[1]", "it holds a list, not an object"),
+        ("null", "it holds null, not an object"),
+        ('{"text": null}', "its field text holds null, not text"),
         ('{"a": "x", "b": "y"}', "it has the fields a, b, and none is text or content"),
         ("{}", "it has the fields none"),
-        ('{"text": 3}', "its field text holds a int, not text"),
+        ('{"text": 3}', "its field text holds a number, not text"),
         ('{"text": "a", "text": "b"}', "text"),
     ],
 )

@@ -15,7 +15,7 @@ from tests.checkpoint.plans import plan_for
 from trtllm_kit.checkpoint.calibrate import FILE as CALIBRATION
 from trtllm_kit.checkpoint.convert import convert
 from trtllm_kit.checkpoint.load import load_tokenizer
-from trtllm_kit.checkpoint.reader import open_weights
+from trtllm_kit.checkpoint.reader import WeightFolder, open_weights
 from trtllm_kit.checkpoint.stream import windows
 from trtllm_kit.checkpoint.text import held_text
 from trtllm_kit.checkpoint.text import read as read_text
@@ -28,11 +28,10 @@ pytest.importorskip("modelopt", reason="needs torch, transformers and modelopt")
 if not torch.cuda.is_available():
     pytest.skip("torch sees no CUDA device", allow_module_level=True)
 
-from benchmarks.gpu import fp8_on_card, modelopt_fp8, random_llama  # noqa: E402  # they import torch
+from benchmarks.gpu import fp8_on_card, modelopt_division, modelopt_fp8, random_llama  # noqa: E402  # they import torch
 
 SAMPLES, TOKENS = 8, 64
 DEVICE = "cuda"
-MEASURED = (".input_scale", ".k_scale", ".v_scale")
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +48,27 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]
     return source, ours, theirs
 
 
-def test_bytes_that_no_calibration_touches_are_those_of_modelopt(folders: tuple[Path, Path, Path]) -> None:
-    """ModelOpt on the card divides and rounds weights to the bytes that numpy gives."""
+def test_what_is_not_quantised_is_the_same_in_both(folders: tuple[Path, Path, Path]) -> None:
+    """Names, types and shapes are equal, and so is every byte of a tensor that stays in 16 bit."""
     _, ours, theirs = (open_weights(folder) for folder in folders)
-    fixed = [name for name in theirs.tensors if not name.endswith(MEASURED)]
-    assert [] == [name for name in fixed if not np.array_equal(theirs.read(name), ours.read(name))]
+    assert facts(theirs) == facts(ours)
+    plain = [name for name, tensor in ours.tensors.items() if tensor.dtype == "BF16"]
+    assert [] == [name for name in plain if not np.array_equal(theirs.read(name), ours.read(name))]
+
+
+def test_codes_are_those_of_an_exact_division_on_the_card(folders: tuple[Path, Path, Path]) -> None:
+    """The kit's bytes are what the card gives for ``e4m3(bf16(weight / scale))`` with ``scale = amax / 448``."""
+    told = modelopt_division.counted(folders[0], folders[1], DEVICE)
+    assert told["weights"] == told["scales_divided"]
+    assert 0 == told["codes_other_than_trtkit"]
+
+
+def test_modelopt_divides_by_a_16_bit_scale_on_the_card(folders: tuple[Path, Path, Path]) -> None:
+    """Where ModelOpt exports on a card, its codes come of a scale that was rounded to BF16, and it writes another."""
+    told = modelopt_division.counted(folders[0], folders[2], DEVICE)
+    assert 0 == told["codes_not_of_16_bit_scale"]
+    assert 0 < told["codes_not_of_float32_scale"]
+    assert told["weights"] == told["scales_by_reciprocal"]
 
 
 def test_magnitudes_agree_with_those_the_card_measured(folders: tuple[Path, Path, Path]) -> None:
@@ -83,3 +98,8 @@ def test_answers_are_near_those_of_the_plain_model(folders: tuple[Path, Path, Pa
     assert 0.99 < figures["logit_cosine"]
     assert 0.7 < figures["top1_agreement"]
     assert 0.7 < figures["greedy_top1_on_the_source_answer"]
+
+
+def facts(weights: WeightFolder) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Return type and shape of every tensor."""
+    return {name: (tensor.dtype, tensor.shape) for name, tensor in weights.tensors.items()}

@@ -115,18 +115,24 @@ def _documents(raw: str, path: str, field: str | None) -> tuple[str, ...]:
     return tuple(document for document in found if document.strip())
 
 
+def _kind(value: Any) -> str:
+    """Name what JSON calls a value."""
+    named = {list: "a list", dict: "an object", str: "a text", bool: "a boolean", int: "a number", float: "a number"}
+    return named.get(type(value), "null")
+
+
 def _text_of(line: str, field: str | None) -> str:
     """Return the text of one record; raises ``ValueError`` that says why there is none."""
     record = parse_json(line.encode())
     if not isinstance(record, dict):
-        raise ValueError(f"it holds a {type(record).__name__}, not an object")
+        raise ValueError(f"it holds {_kind(record)}, not an object")
     name = next(_present(record, field), None)
     if name is None:
         looked = field or " or ".join(USUAL_FIELDS)
         raise ValueError(f"it has the fields {', '.join(record) or 'none'}, and none is {looked}")
     text = record[name]
     if not isinstance(text, str):
-        raise ValueError(f"its field {name} holds a {type(text).__name__}, not text")
+        raise ValueError(f"its field {name} holds {_kind(text)}, not text")
     return text
 
 

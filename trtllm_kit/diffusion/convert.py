@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
 from trtllm_kit.artifact import Manifest, read_manifest
 from trtllm_kit.checkpoint.header import read_header
@@ -99,8 +100,8 @@ def _make(stage: Stage, folder: Path, recipe: Recipe, tools: Tools, progress: Pr
         "device": tools.device,
         "calib_steps": min(recipe.calib_steps, recipe.steps),
     }
-    run_worker(tools, "diffusion_worker.py", request, progress)
-    before, after = _pictures(export / "before.npy"), _pictures(export / "after.npy")
+    shape = run_worker(tools, "diffusion_worker.py", request, progress).get("shape")
+    before, after = _pictures(export / "before.f32", shape), _pictures(export / "after.f32", shape)
     _check_weights(folder, export)
     for name in (CONFIG, WEIGHTS):
         (export / name).rename(stage.path / name)
@@ -114,12 +115,13 @@ def _make(stage: Stage, folder: Path, recipe: Recipe, tools: Tools, progress: Pr
         raise _broken(str(error)) from None
 
 
-def _pictures(path: Path) -> NDArray[np.float32]:
+def _pictures(path: Path, shape: object) -> NDArray[np.float32]:
+    """Return the raw float32 of a file in the shape the worker told."""
     try:
-        pictures: NDArray[np.float32] = np.load(path, allow_pickle=False)
+        values = np.frombuffer(path.read_bytes(), np.float32)
+        return values.reshape(TypeAdapter(tuple[int, int, int, int]).validate_python(shape))
     except (OSError, ValueError) as error:
         raise _broken(f"{path.name} cannot be read: {error}") from None
-    return pictures
 
 
 def _check_weights(folder: Path, export: Path) -> None:

@@ -2,7 +2,8 @@
 
 The UNet is calibrated on the first denoising steps alone, in which the picture takes its form and inputs are largest.
 Noise and conditioning are drawn from the request's seed. Both UNets then denoise the same noise to the end, and what
-they come to lies beside the export as ``before.npy`` and ``after.npy``, (images, channels, height, width).
+they come to lies beside the export as ``before.f32`` and ``after.f32``,
+raw float32 of the shape that the result names, (images, channels, height, width).
 """
 
 import copy
@@ -49,7 +50,6 @@ def _load(request: dict[str, Any]) -> Any:
 
 def _convert(unet: Any, request: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     import modelopt.torch.quantization as mtq
-    import numpy as np
     from modelopt.torch.export import export_hf_checkpoint
 
     steps, first, out = request["steps"], request["calib_steps"], Path(request["out"])
@@ -62,10 +62,10 @@ def _convert(unet: Any, request: dict[str, Any], tell: Callable[[dict[str, Any]]
     after = _denoise(quantised, request, request["seed"] + 1, steps, tell, "pictures of the quantised UNet")
     tell({"phase": "exporting from ModelOpt", "total": 1})
     export_hf_checkpoint(quantised, dtype=next(quantised.parameters()).dtype, export_dir=out)
-    np.save(out / "before.npy", before, allow_pickle=False)
-    np.save(out / "after.npy", after, allow_pickle=False)
+    (out / "before.f32").write_bytes(before.tobytes())
+    (out / "after.f32").write_bytes(after.tobytes())
     tell({"done": 1})
-    return {"device": str(next(quantised.parameters()).device.type)}
+    return {"device": str(next(quantised.parameters()).device.type), "shape": list(before.shape)}
 
 
 def _config(mtq: Any) -> dict[str, Any]:
