@@ -61,7 +61,7 @@ def test_progress_goes_into_the_log_once_a_minute(
     found = (tmp_path / "x.log").read_text().splitlines()
 
     assert 10 == len(found)
-    assert found[0].endswith("progress writing weights: 10 % of 600 B in 60 s, 540 s left")
+    assert found[0].endswith("progress writing weights: 10 % of 600 B in 60 s, 1 B/s, 540 s left")
     assert "" == capsys.readouterr().err
 
 

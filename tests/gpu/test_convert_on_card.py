@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.checkpoint.fake_worker import by_modelopt
 from tests.checkpoint.plans import plan_for
 from trtllm_kit.checkpoint.calibrate import FILE as CALIBRATION
 from trtllm_kit.checkpoint.convert import convert
@@ -98,6 +100,17 @@ def test_answers_are_near_those_of_the_plain_model(folders: tuple[Path, Path, Pa
     assert 0.99 < figures["logit_cosine"]
     assert 0.7 < figures["top1_agreement"]
     assert 0.7 < figures["greedy_top1_on_the_source_answer"]
+
+
+def test_modelopt_of_convert_runs_on_the_card(folders: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    """With ``calibration.backend: modelopt`` the worker finds the card, and its checkpoint is taken and answers."""
+    source, ours, _ = folders
+    plan = plan_for(source, "fp8", "fp8", samples=SAMPLES, tokens_per_sample=TOKENS)
+    made = convert(source, by_modelopt(plan, sys.executable), tmp_path / "out", Silent())
+    assert DEVICE == json.loads((tmp_path / "out" / "trtkit-modelopt.json").read_text())["device"]
+    assert facts(open_weights(ours)) == facts(open_weights(tmp_path / "out"))
+    assert made.report is not None
+    assert 0.99 < made.report.logit_cosine
 
 
 def facts(weights: WeightFolder) -> dict[str, tuple[str, tuple[int, ...]]]:

@@ -78,9 +78,7 @@ def test_the_warning_on_shipped_profiles_cannot_be_helped() -> None:
         name: [finding.rule for finding in shipped_plan(name).findings if finding.severity is Severity.WARNING]
         for name in MODEL_OF
     }
-    assert {"b200x8-llama4-maverick-latency": ["PF25"]} == {
-        name: rules for name, rules in warned.items() if rules
-    }
+    assert {"b200x8-llama4-maverick-latency": ["PF25"]} == {name: rules for name, rules in warned.items() if rules}
 
 
 OTHER_MODEL = {"l40s-cluster": "llama-3.1-70b"}

@@ -75,9 +75,7 @@ def held_by_layer(model: ModelSpec, number: int, split: Split, formats: Formats)
     return total
 
 
-def _scales(
-    fact: TensorFact, split: Split, elements: int, name: PartFormat, group_size: int | None
-) -> dict[int, int]:
+def _scales(fact: TensorFact, split: Split, elements: int, name: PartFormat, group_size: int | None) -> dict[int, int]:
     """Return the scales beside the elements that a rank holds of a tensor, or of its alike copies, by their bytes."""
     found: Counter[int] = Counter()
     modules = _modules(fact, split)

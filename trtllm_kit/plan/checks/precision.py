@@ -88,7 +88,8 @@ def _with_cache(case: Case, name: KvCombination, applies: bool) -> Iterator[Find
     asked = {"family": case.plan.model.family, "weights": case.plan.quantization.weights.value}
     yield Finding(
         rule="PF8",
-        severity=Severity.ERROR if known.certainty == "read" and name == "int8_kv_cache_with_block_reuse"
+        severity=Severity.ERROR
+        if known.certainty == "read" and name == "int8_kv_cache_with_block_reuse"
         else Severity.WARNING,
         message=f"{what} together {known.note}.",
         compared=compared.format(**asked),
@@ -96,9 +97,7 @@ def _with_cache(case: Case, name: KvCombination, applies: bool) -> Iterator[Find
     )
 
 
-KvCombination = Literal[
-    "fp8_kv_cache_with_qwen2", "int8_kv_cache_with_block_reuse", "fp8_kv_cache_with_w4a8_on_ada"
-]
+KvCombination = Literal["fp8_kv_cache_with_qwen2", "int8_kv_cache_with_block_reuse", "fp8_kv_cache_with_w4a8_on_ada"]
 _TOGETHER: dict[KvCombination, tuple[str, str, str]] = {
     "fp8_kv_cache_with_qwen2": (
         "Qwen2 models, whose keys have outliers, and an FP8 KV cache",
