@@ -8,7 +8,7 @@ TORCH ?=
 GIGABYTES ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test test-slow oracle lint types docs bench wheel clean
+.PHONY: help setup setup-dev demo test coverage test-slow oracle lint types docs bench wheel clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,6 +21,9 @@ demo: $(VENV)/.rehearsal  ## The main job on a real small model with a real Trit
 	$(BIN)/trtkit quickstart
 
 test: $(VENV)/.dev  ## All tests but the slow ones and those that need a GPU.
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(PYTEST_ARGS)
+
+coverage: $(VENV)/.dev  ## The same tests, with the lines none of them runs; takes a good deal longer.
 	$(BIN)/python -m pytest -m "not slow and not gpu" --cov --cov-report=term $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.dev  ## The slow tests.
