@@ -55,7 +55,7 @@ wheel: $(VENV)/.dev  ## Build the wheel into dist/.
 clean:  ## Remove the virtual environment and what was built.
 	rm -rf $(VENV) dist trtkit-quickstart
 
-.oracle/.ready: pyproject.toml
+.oracle/.ready: pyproject.toml Makefile
 	test -x .oracle/bin/python || $(PYTHON) -m venv .oracle
 	.oracle/bin/python -m pip install --quiet --upgrade pip
 	.oracle/bin/python -m pip install --quiet $(TORCH) --editable '.[quantize,diffusion,rehearsal]' pytest hypothesis ml-dtypes
