@@ -28,6 +28,11 @@ def test_other_gates_are_refused(gate: str) -> None:
     ("words", "told"),
     [
         (("--task", "diffusion", "-p", "cpu-rehearsal"), "--profile has no meaning"),
+        (("--task", "diffusion", "--calib-length", "8"), "--calib-length has no meaning"),
+        (
+            ("--task", "diffusion", "--calib-seed", "8", "--calib-field", "a"),
+            "--calib-field, --calib-seed has no meaning",
+        ),
         (("--task", "diffusion", "--dry-run"), "--dry-run has no meaning"),
         ((), "needs --profile"),
         (("-p", "cpu-rehearsal", "--calib-steps", "3"), "--calib-steps is for --task diffusion"),

@@ -93,12 +93,6 @@ def convert(
     The --calib options hold for this run, in place of the profile's calibration section. Exit 1 past a limit.
     """
     session = begin(context.obj, Logging(log_file, log_size, log_keep), unattended=unattended, dry_run=dry_run)
-    if task is Task.DIFFUSION:
-        _require_alone(profile=profile, calib_data=calib_data, calib_samples=calib_samples, dry_run=dry_run or None)
-        return run_unet(session, model, out, calib_steps=calib_steps, gate=gate)
-    if profile is None or calib_steps is not None:
-        what = "a language model needs --profile" if profile is None else "--calib-steps is for --task diffusion"
-        raise UsageError(what, why="the profile says its number formats", hint="trtkit convert --help")
     given = {
         "text": str(calib_data) if calib_data is not None else None,
         "field": calib_field,
@@ -106,6 +100,14 @@ def convert(
         "tokens_per_sample": calib_length,
         "seed": calib_seed,
     }
+    if task is Task.DIFFUSION:
+        texts = dict(zip(("data", "field", "samples", "length", "seed"), given.values(), strict=True))
+        idle = {f"calib_{name}": value for name, value in texts.items()}
+        _require_alone(profile=profile, dry_run=dry_run or None, **idle)
+        return run_unet(session, model, out, calib_steps=calib_steps, gate=gate)
+    if profile is None or calib_steps is not None:
+        what = "a language model needs --profile" if profile is None else "--calib-steps is for --task diffusion"
+        raise UsageError(what, why="the profile says its number formats", hint="trtkit convert --help")
     once = Once(gate, {key: value for key, value in given.items() if value is not None})
     if dry_run:
         return run_dry(session, model, profile, once)
