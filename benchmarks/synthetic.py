@@ -18,10 +18,14 @@ _BLOCK_BYTES = 1 << 25
 
 def random_model(folder: Path, gigabytes: float) -> int:
     """Write a model of about that size with a tiny tokenizer; returns the bytes of its weights."""
+    return random_layers(folder, max(round((gigabytes * 1e9 - 4 * HIDDEN * VOCAB) / LAYER_BYTES), 1), VOCAB)
+
+
+def random_layers(folder: Path, layers: int, vocab: int) -> int:
+    """Write a model of so many layers of an 8B model with a tiny tokenizer; returns the bytes of its weights."""
     from tests.support.tiny_model import write_tiny_model
 
-    layers = max(round((gigabytes * 1e9 - 4 * HIDDEN * VOCAB) / LAYER_BYTES), 1)
-    sizes = {"hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "vocab_size": VOCAB, "head_dim": HEAD}
+    sizes = {"hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "vocab_size": vocab, "head_dim": HEAD}
     heads = {"num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "num_hidden_layers": layers}
     write_tiny_model(folder)
     (folder / "model.safetensors").unlink()

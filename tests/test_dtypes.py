@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -107,3 +108,14 @@ def test_e8m0_ends_at_its_last_codes() -> None:
     codes = np.arange(255, dtype=np.uint8)
     assert [0, 0, 127, 254] == e8m0_at_least(np.array([0.0, 2.0**-140, 1.0, 2.0**127], np.float32)).tolist()
     assert np.array_equal(codes.view(ml_dtypes.float8_e8m0fnu).astype(np.float32), decode_e8m0(codes))
+
+
+@pytest.mark.parametrize("shape", [(3, 7), (3, 8), (2, 3, 6), (0, 4), (5,), ()])
+def test_e4m3_codes_decode_alike_in_every_shape(shape: tuple[int, ...]) -> None:
+    """Two at a time where rows are even, one by one where they are not, and so do rows that lie apart."""
+    codes = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    expected = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    assert np.array_equal(expected, decode_e4m3(codes), equal_nan=True)
+    if codes.ndim > 1:
+        assert np.array_equal(expected[..., ::2], decode_e4m3(codes[..., ::2]), equal_nan=True)
+        assert np.array_equal(expected.T, decode_e4m3(codes.T), equal_nan=True)

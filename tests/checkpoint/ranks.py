@@ -80,6 +80,10 @@ class RankFolder:
             blocks = e4m3(tensors[f"{module}.weights_scaling_factor"][1])
             scale = np.repeat(blocks, 16, axis=-1) * tensors[f"{module}.weights_scaling_factor_2"][1]
             return (_E2M1[codes] * scale).astype(np.float32)
+        if dtype == "I8":
+            return self.codes(raw, packed=tensors[f"{module}.weights_scaling_factor"][1].ndim == 2) * _step(
+                tensors, module
+            )
         if dtype == "F8_E4M3":
             if f"{module}.per_channel_scale" in tensors:
                 return e4m3(raw) * tensors[f"{module}.per_channel_scale"][1][:, None]
@@ -87,7 +91,13 @@ class RankFolder:
             assert scale.shape == ((1,) if raw.ndim == 2 else (raw.shape[0], 1))
             return e4m3(raw) * scale.reshape((-1,) + (1,) * (raw.ndim - 1))
         if dtype == "BF16":
-            return (raw.astype(np.uint32) << 16).view(np.float32)
+            return bf16(raw)
+        return raw.astype(np.float32)
+
+    def codes(self, raw: NDArray[np.int8], *, packed: bool) -> F32:
+        """Return whole numbers; of packed ones the even row lies in the lower halves."""
+        if packed:
+            raw = np.stack([raw << 4 >> 4, raw >> 4], axis=1).reshape(-1, raw.shape[1])
         return raw.astype(np.float32)
 
     def same(self, stage: int, name: str) -> F32:
@@ -182,6 +192,28 @@ class RankFolder:
             yield f"{name}{down}.weight", np.concatenate(outer, axis=1)
 
 
+class Steps(RankFolder):
+    """The same, with the distance of two neighbouring codes where a weight of whole numbers would be."""
+
+    def codes(self, raw: NDArray[np.int8], *, packed: bool) -> F32:
+        """Return 1 for each code."""
+        return np.ones_like(super().codes(raw, packed=packed))
+
+
+def _step(tensors: dict[str, tuple[str, NDArray[Any]]], module: str) -> F32:
+    """Return what one code is worth, (rows, columns): the scale of a row or group times the factor of its input."""
+    scale = tensors[f"{module}.weights_scaling_factor"][1]
+    factor = bf16(tensors[f"{module}.prequant_scaling_factor"][1])
+    groups = scale.reshape(len(scale), -1)
+    step: F32 = groups.repeat(len(factor) // groups.shape[1], axis=1) * factor
+    return step
+
+
+def bf16(bits: NDArray[np.uint16]) -> F32:
+    """Return the values of BF16 bits."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
 def e4m3(codes: NDArray[np.uint8]) -> F32:
     """Return the values of e4m3 codes, by the definition: sign, 4 bits of exponent with bias 7, 3 of mantissa."""
     sign = np.where(codes & 0x80, np.float32(-1), np.float32(1))
@@ -200,6 +232,18 @@ class Plain:
     def tensor(self, name: str) -> F32:
         """Return one."""
         return self._tensors[name]
+
+    def rows(self, name: str, begin: int, end: int) -> F32:
+        """Return a part of one."""
+        return self._tensors[name][begin:end]
+
+    def stack_rows(self, name: str, index: int, begin: int, end: int) -> F32:
+        """Return a part of one matrix of a stack."""
+        return self._tensors[name][index, begin:end]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of one."""
+        return self._tensors[name].shape
 
     def scale(self, name: str) -> float | None:
         """Return none."""

@@ -19,9 +19,10 @@ from trtllm_kit.artifact import MANIFEST, read_manifest, require_intact
 from trtllm_kit.checkpoint.calibrate import FILE as CALIBRATION
 from trtllm_kit.checkpoint.convert import conversion_steps, convert
 from trtllm_kit.checkpoint.formats.bits import to_float32
+from trtllm_kit.checkpoint.header import INDEX
 from trtllm_kit.checkpoint.load import load_reference
 from trtllm_kit.checkpoint.plan_file import read_conversion
-from trtllm_kit.checkpoint.reader import INDEX, open_weights
+from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.dtypes import decode_e4m3
 from trtllm_kit.errors import CalibrationError, FormatNotMade, OutputOccupied, PlanDrift, TensorError
 from trtllm_kit.plan.conversion import conversion_of

@@ -17,7 +17,7 @@ from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.convert import convert
 from trtllm_kit.checkpoint.job import prepare
 from trtllm_kit.checkpoint.load import open_checkpoint
-from trtllm_kit.checkpoint.modelopt import module_patterns, require_memory
+from trtllm_kit.checkpoint.modelopt import module_patterns, require_room
 from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.errors import FormatNotMade, MissingExtra, StorageError, WorkerFailed
 from trtllm_kit.plan.plan import Plan
@@ -147,12 +147,11 @@ def test_experts_in_a_searched_format_are_refused_at_once(tmp_path: Path) -> Non
 def test_a_machine_that_is_too_small_is_told_so(source: Path, plan: Plan) -> None:
     """Weights in 16 bit and the result together are compared with what is there."""
     job = prepare(source, plan, 10**9)
-    assert job.tools is not None
     held = sum(tensor.nbytes for tensor in open_weights(source).tensors.values())
     needed = held + sum(step.nbytes for step in job.steps)
-    require_memory(job, job.tools, needed)
+    require_room(job, needed)
     with pytest.raises(StorageError, match="too little memory"):
-        require_memory(job, job.tools, needed - 1)
+        require_room(job, needed - 1)
 
 
 @given(st.integers(1, 120), st.integers(0, 119), st.sampled_from(["self_attn.q_proj", "mlp.down_proj"]))
@@ -167,6 +166,16 @@ def test_patterns_name_their_module_alone(layers: int, layer: int, part: str) ->
         if fnmatchcase(f"language_model.layers.{number}.{part}.weight_quantizer", f"{pattern}weight_quantizer")
     ]
     assert [layer] == found
+
+
+@pytest.mark.parametrize("block", ["mlp", "block_sparse_moe"])
+def test_patterns_name_experts_whatever_transformers_calls_their_block(block: str) -> None:
+    """Mixtral's files say block_sparse_moe and transformers mlp; the expert for all tokens is not among them."""
+    (group,) = module_patterns({f"model.layers.1.{block}.experts.{number}.w1.weight": "int8_sq" for number in (0, 1)})
+    (pattern,) = group["patterns"]
+    names = ["1.mlp.experts.0.w1", "1.mlp.shared_experts.w1", "1.mlp.gate", "11.mlp.experts.0.w1"]
+    matched = [fnmatchcase(f"model.layers.{name}.weight_quantizer", f"{pattern}weight_quantizer") for name in names]
+    assert [True, False, False, False] == matched
 
 
 def rewrite(path: Path, change: str) -> None:

@@ -10,10 +10,14 @@ import numpy as np
 import pytest
 
 from tests.checkpoint.fake_worker import by_modelopt
-from tests.checkpoint.plans import plan_for
+from tests.checkpoint.plans import plan_as_stored, plan_for
 from tests.checkpoint.ranks import read_file
+from tests.support.quantised import read_safetensors
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.convert import convert
+from trtllm_kit.checkpoint.evaluate import compare
+from trtllm_kit.checkpoint.load import open_checkpoint
+from trtllm_kit.checkpoint.text import held_text
 from trtllm_kit.dtypes import F32
 from trtllm_kit.progress import Silent
 from trtllm_kit.spec.profile_formats import PartFormat
@@ -85,6 +89,35 @@ def test_every_weight_is_the_source_within_the_bound_of_its_format(
             bound = 0.5 * step * factor + ROUNDINGS * BF16_STEP * np.abs(wanted)
             beyond[module] = float((error / bound).max())
     assert {} == {module: ratio for module, ratio in beyond.items() if not ratio <= 1.0}
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+def test_what_modelopt_searched_passes_unchanged_as_a_source(weights: PartFormat, tmp_path: Path) -> None:
+    """Its own bytes are a sound source: codes, scales and factors come out as they went in, and read alike."""
+    source = write_tiny_model(tmp_path / "source", seed=7, **WIDE)
+    plan = by_modelopt(plan_for(source, weights, samples=2, tokens_per_sample=64), sys.executable)
+    convert(source, plan, tmp_path / "once", Silent())
+    convert(tmp_path / "once", plan_as_stored(tmp_path / "once"), tmp_path / "twice", Silent())
+    once, twice = (read_safetensors(tmp_path / name / "model.safetensors") for name in ("once", "twice"))
+    assert once == twice
+    assert any(name.endswith("pre_quant_scale") for name in twice)
+    report = compare(tmp_path / "once", tmp_path / "twice", held_text(), Silent(), 64)
+    assert (1.0, 0.0) == (report.top1_agreement, report.kl_mean)
+
+
+@pytest.mark.parametrize("weights", ["int8_sq", pytest.param("fp8", marks=pytest.mark.slow)])
+def test_the_experts_of_mixtral_are_quantised_too(weights: PartFormat, tmp_path: Path) -> None:
+    """ModelOpt finds them, though transformers names their block otherwise; every weight comes near the source's."""
+    source = write_tiny_model(tmp_path / "source", "mixtral", seed=7, **WIDE)
+    plan = plan_for(source, weights, samples=8, tokens_per_sample=64)
+    made = convert(source, by_modelopt(plan, sys.executable), tmp_path / "out", Silent())
+    opened = open_checkpoint(tmp_path / "out").weights
+    names = [
+        f"model.layers.1.block_sparse_moe.experts.{number}.w{part}.weight" for number in range(4) for part in "123"
+    ]
+    assert {weights} == {opened.number_format(name) for name in names}
+    assert made.report is not None
+    assert 0.98 < made.report.logit_cosine < 1
 
 
 def factor_of(before: Numbers, after: Numbers, layer: int, part: str) -> F32:

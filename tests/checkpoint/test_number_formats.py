@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from trtllm_kit.checkpoint.formats import DECODERS, ENCODERS, measured_scale
 from trtllm_kit.checkpoint.formats.bits import to_float32
-from trtllm_kit.checkpoint.header import NUMPY_TYPES
+from trtllm_kit.checkpoint.numpy_types import NUMPY_TYPES
 from trtllm_kit.checkpoint.rectangle import Raw
 from trtllm_kit.dtypes import F32, U16, encode_bf16
 

@@ -6,11 +6,12 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.checkpoint.plans import plan_as_stored
+from tests.checkpoint.plans import plan_as_stored, plan_for
 from tests.support.quantised import (
     Quantised,
     Stored,
@@ -20,16 +21,22 @@ from tests.support.quantised import (
     write_quantised,
     write_stored,
 )
+from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.convert import conversion_steps, convert
+from trtllm_kit.checkpoint.evaluate import compare
 from trtllm_kit.checkpoint.load import load_reference, open_checkpoint
 from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.checkpoint.stored_weights import StoredWeights
+from trtllm_kit.checkpoint.text import held_text
 from trtllm_kit.errors import KitError, PlanDrift, TensorError, WeightIndexError
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.weights import held_by_stage
 from trtllm_kit.progress import Silent
 from trtllm_kit.spec.load import load_model
 
+WIDE: dict[str, object] = {"hidden_size": 256, "intermediate_size": 384, "head_dim": 64}
+"""Input features in whole groups of 128."""
+FACTORED = ("int4_awq", "w4a8_awq", "int8_sq", "mixed")
 FORMS: dict[str, tuple[str, dict[str, object]]] = {
     "llama-fp8": ("fp8", {}),
     "qwen2-fp8": ("fp8", {"family": "qwen2"}),
@@ -41,9 +48,15 @@ FORMS: dict[str, tuple[str, dict[str, object]]] = {
     "qwen3-block": ("fp8_block", {"family": "qwen3", "intermediate_size": 200}),
     "deepseek-block": ("fp8_block", {"family": "deepseek_v3"}),
     "gpt_oss-mxfp4": ("mxfp4", {"family": "gpt_oss"}),
+    "llama-int4_awq": ("int4_awq", WIDE),
+    "qwen2-w4a8_awq": ("w4a8_awq", WIDE | {"family": "qwen2"}),
+    "qwen3-int8_sq": ("int8_sq", {"family": "qwen3"}),
+    "llama-mixed": ("mixed", WIDE),
+    "qwen3_moe-mixed": ("mixed", WIDE | {"family": "qwen3_moe", "moe_intermediate_size": 128}),
 }
 Q = "model.layers.0.self_attn.q_proj"
 UP = "model.layers.1.mlp.up_proj"
+DOWN = "model.layers.0.mlp.down_proj"
 
 
 @pytest.fixture(scope="module", params=FORMS)
@@ -58,7 +71,7 @@ def test_every_tensor_and_both_configurations_are_handed_on_bit_by_bit(source: Q
     convert(source.folder, plan_as_stored(source.folder), tmp_path / "out", Silent())
     before, after = (read_safetensors(folder / "model.safetensors") for folder in (source.folder, tmp_path / "out"))
     assert before == after
-    for name in ("config.json", "hf_quant_config.json"):
+    for name in ("config.json", "hf_quant_config.json", "quant_cfg.json"):
         given, made = source.folder / name, tmp_path / "out" / name
         assert given.exists() == made.exists()
         assert not given.exists() or given.read_bytes() == made.read_bytes()
@@ -84,12 +97,14 @@ def test_the_reference_reads_the_values_that_were_stored(source: Quantised) -> N
 def test_the_plan_counts_the_bytes_that_are_stored(source: Quantised) -> None:
     """Weights and scales of one rank are those of the file, byte for byte, whatever is kept in 16 bit.
 
-    Of latent attention the runtime holds the keys' half of ``kv_b_proj`` twice, which the file has once.
+    Of latent attention the runtime holds the keys' half of ``kv_b_proj`` twice, which the file has once; and a factor
+    of the input, which ModelOpt may have folded into the norm in front, is counted beside each weight.
     """
     stored = sum(len(one.data) for one in read_safetensors(source.folder / "model.safetensors").values())
     model, formats = load_model(source.folder), plan_as_stored(source.folder).quantization.formats
     held = held_by_stage(model, Split(), formats, range(len(model.layers))).bytes
-    if any(layer.attention.latent for layer in model.layers):
+    formats_in = {formats.weights, *formats.used}
+    if any(layer.attention.latent for layer in model.layers) or formats_in & {"int4_awq", "w4a8_awq", "int8_sq"}:
         assert stored < held < 1.06 * stored
     else:
         assert stored == held
@@ -125,14 +140,7 @@ def test_an_fp8_checkpoint_becomes_several_shards_that_hold_the_same(tmp_path: P
 def test_prediction_layers_pass_with_their_scales(tmp_path: Path) -> None:
     """DeepSeek's own files have one behind the last layer, in blocks like the others."""
     folder = write_quantised(tmp_path / "model", "fp8_block", "deepseek_v3").folder
-    config = json.loads((folder / "config.json").read_text()) | {"num_nextn_predict_layers": 1}
-    (folder / "config.json").write_text(json.dumps(config))
-
-    def add(tensors: dict[str, Stored]) -> None:
-        layer = "model.layers.1."
-        tensors |= {f"model.layers.2.{name.removeprefix(layer)}": tensors[name] for name in tensors if layer in name}
-
-    change_tensors(folder, add)
+    with_prediction_layer(folder)
     convert(folder, plan_as_stored(folder), tmp_path / "out", Silent())
     assert read_safetensors(folder / "model.safetensors") == read_safetensors(tmp_path / "out" / "model.safetensors")
 
@@ -177,6 +185,13 @@ def first_byte(name: str, value: int) -> Callable[[dict[str, Stored]], object]:
 
 
 NAN = float("nan")
+
+
+def half(count: int, value: float) -> Stored:
+    """Return that many equal BF16 numbers."""
+    return Stored("BF16", (count,), np.full(count, value, np.float32).view(np.uint16)[1::2].tobytes())
+
+
 BROKEN: list[tuple[str, Callable[[dict[str, Stored]], object], str]] = [
     ("fp8", drop(f"{Q}.weight_scale"), "q_proj.weight is stored as F8_E4M3"),
     ("fp8", drop(f"{Q}.input_scale"), "q_proj.input_scale is missing"),
@@ -195,6 +210,19 @@ BROKEN: list[tuple[str, Callable[[dict[str, Stored]], object], str]] = [
     ("nvfp4", put(f"{UP}.input_scale", scalar(1)), "gate_proj.input_scale and .*up_proj.input_scale differ"),
     ("nvfp4", first_byte(f"{UP}.weight_scale", 0x7F), r"up_proj.weight_scale is \[nan\]"),
     ("nvfp4", first_byte(f"{UP}.weight_scale", 0x81), r"up_proj.weight_scale is \[-1.0\]"),
+    ("int4_awq", put(f"{DOWN}.pre_quant_scale", half(256, 1)), r"pre_quant_scale is BF16 \[256\]"),
+    ("int4_awq", put(f"{DOWN}.pre_quant_scale", half(384, -1)), r"pre_quant_scale is \[-1.0"),
+    ("int4_awq", drop(f"{Q}.weight_scale"), r"q_proj.weight is stored as U8 \[128, 256\]"),
+    (
+        "int4_awq",
+        put(f"{Q}.weight_scale", Stored("F32", (256, 4), b"\0\0\x80\x3f" * 1024)),
+        "q_proj.weight is stored in int4_wo in groups of 64",
+    ),
+    ("w4a8_awq", drop(f"{Q}.input_scale"), "q_proj.weight is stored in int4_wo"),
+    ("w4a8_awq", put(f"{Q}.weight_scale_2", scalar(NAN)), r"q_proj.weight_scale_2 is \[nan\]"),
+    ("int8_sq", put(f"{Q}.input_scale", scalar(0)), r"q_proj.input_scale is \[0.0\]"),
+    ("mixed", put(f"{UP}.pre_quant_scale", half(256, 1)), "described by config.json: .*up_proj.pre_quant"),
+    ("mixed", drop(f"{Q}.input_scale"), "q_proj.input_scale is missing"),
     ("fp8_block", drop(f"{Q}.weight_scale_inv"), "q_proj.weight is stored as F8_E4M3"),
     ("fp8_block", put(f"{Q}.weight_scale_inv", Stored("F32", (1, 1), b"\0" * 4)), r"weight_scale_inv is \[0.0\]"),
 ]
@@ -205,7 +233,7 @@ def test_what_is_broken_is_refused_by_name_before_a_byte(
     tmp_path: Path, form: str, change: Callable[[dict[str, Stored]], object], words: str
 ) -> None:
     """A scale that is missing, misshapen, NaN, zero or negative; a weight in another format; a stranger."""
-    folder = write_quantised(tmp_path / "model", form).folder
+    folder = write_quantised(tmp_path / "model", form, **(WIDE if form in FACTORED else {})).folder
     plan = plan_as_stored(folder)
     change_tensors(folder, change)
     with pytest.raises(TensorError, match=words):
@@ -238,6 +266,106 @@ def test_a_block_of_zeros_may_have_scale_zero(tmp_path: Path) -> None:
     values = StoredWeights(open_weights(tmp_path / "out")).tensor(f"{UP}.weight")
     assert not values[0, :16].any()
     assert values[0, 16:].any()
+
+
+def zeros(*names: str) -> Callable[[dict[str, Stored]], object]:
+    """Return what sets every byte of some tensors to 0."""
+
+    def change(tensors: dict[str, Stored]) -> None:
+        tensors |= {name: tensors[name]._replace(data=bytes(len(tensors[name].data))) for name in names}
+
+    return change
+
+
+def test_a_weight_whose_blocks_all_have_scale_zero_is_lost(tmp_path: Path) -> None:
+    """Its codes say that it is not zero, so the scales are; it is named, with what to do."""
+    folder = write_quantised(tmp_path / "model", "nvfp4").folder
+    change_tensors(folder, zeros(f"{UP}.weight_scale"))
+    with pytest.raises(TensorError, match=r"up_proj\.weight_scale is 0 for every block") as caught:
+        convert(folder, plan_as_stored(folder), tmp_path / "out", Silent())
+    assert "download the model again" in str(caught.value.hint)
+
+
+def test_a_weight_of_zeros_may_have_scales_of_zero(tmp_path: Path) -> None:
+    """A layer that was pruned away holds nothing else, and is read as the zeros that it is."""
+    folder = write_quantised(tmp_path / "model", "nvfp4").folder
+    change_tensors(folder, zeros(f"{UP}.weight", f"{UP}.weight_scale"))
+    convert(folder, plan_as_stored(folder), tmp_path / "out", Silent())
+    assert not StoredWeights(open_weights(tmp_path / "out")).tensor(f"{UP}.weight").any()
+
+
+def with_prediction_layer(folder: Path) -> None:
+    """Give a model of two layers a third behind them that predicts, stored as the second is."""
+    config = json.loads((folder / "config.json").read_text()) | {"num_nextn_predict_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+
+    def add(tensors: dict[str, Stored]) -> None:
+        layer = "model.layers.1."
+        tensors |= {f"model.layers.2.{name.removeprefix(layer)}": tensors[name] for name in tensors if layer in name}
+
+    change_tensors(folder, add)
+
+
+@pytest.mark.parametrize(("part", "number"), [("input_scale", NAN), ("weight_scale_2", -1), ("weight_scale", 0)])
+def test_scales_of_prediction_layers_are_looked_at_too(tmp_path: Path, part: str, number: float) -> None:
+    """They are handed on with the others, and a runtime that drafts would multiply by them."""
+    folder = write_quantised(tmp_path / "model", "fp8_block", "deepseek_v3").folder
+    with_prediction_layer(folder)
+    change_tensors(folder, put(f"model.layers.2.mlp.experts.0.up_proj.{part}", scalar(number)))
+    with pytest.raises(TensorError, match=rf"layers\.2\.mlp\.experts\.0\.up_proj\.{part} is \["):
+        convert(folder, plan_as_stored(folder), tmp_path / "out", Silent())
+
+
+OURS: dict[str, dict[str, object]] = {
+    "int4_wo": {"weights": "int4_wo"},
+    "int4_wo in groups of 64": {"weights": "int4_wo", "group_size": 64},
+    "fp8 and nvfp4": {"weights": "mixed", "groups": {"attention": "fp8", "feed_forward": "nvfp4"}},
+    "int4_wo and 16 bit": {"weights": "mixed", "groups": {"attention": "bf16", "feed_forward": "int4_wo"}},
+}
+
+
+@pytest.mark.parametrize("asked", OURS.values(), ids=OURS)
+def test_what_the_kit_made_is_a_source_that_passes_unchanged(asked: dict[str, Any], tmp_path: Path) -> None:
+    """Weights, scales, factors and all three descriptions are the same bytes again, and a comparison finds no loss."""
+    plain = write_tiny_model(tmp_path / "plain", **WIDE)
+    convert(plain, plan_for(plain, **asked), tmp_path / "once", Silent())
+    convert(tmp_path / "once", plan_as_stored(tmp_path / "once"), tmp_path / "twice", Silent())
+    names = {"config.json", "hf_quant_config.json", "model.safetensors"}
+    if "nvfp4" in str(asked):  # two formats, which older releases read by layer from a file of its own
+        names.add("quant_cfg.json")
+    for name in names:
+        assert (tmp_path / "once" / name).read_bytes() == (tmp_path / "twice" / name).read_bytes()
+    report = compare(tmp_path / "once", tmp_path / "twice", held_text(), Silent(), 64)
+    assert (1.0, 0.0) == (report.top1_agreement, report.kl_mean)
+
+
+def hint_for(folder: Path) -> str:
+    """Return what a reader of a damaged scale is told to do."""
+    change_tensors(folder, put(f"{Q}.weight_scale", scalar(NAN)))
+    with pytest.raises(TensorError, match=r"q_proj\.weight_scale is \[nan\]") as caught:
+        StoredWeights(open_weights(folder)).tensor(f"{Q}.weight")
+    return str(caught.value.hint)
+
+
+def test_a_scale_is_mended_where_it_came_from(tmp_path: Path) -> None:
+    """Who converted it himself converts it again; who passed it through, or has it from elsewhere, downloads it."""
+    theirs = write_quantised(tmp_path / "theirs", "fp8").folder
+    plain = write_tiny_model(tmp_path / "plain")
+    convert(theirs, plan_as_stored(theirs), tmp_path / "passed", Silent())
+    convert(plain, plan_for(plain, "fp8"), tmp_path / "made", Silent())
+    assert "convert the checkpoint again" == hint_for(tmp_path / "made")
+    assert hint_for(tmp_path / "passed").startswith("the scale came with the source checkpoint: download that again")
+    assert hint_for(theirs).startswith("download the model again")
+
+
+def test_a_scale_of_zero_beside_no_codes_is_refused(tmp_path: Path) -> None:
+    """Of a prediction layer's input, as a byte of e4m3: no block of zeros makes 0 right there."""
+    folder = write_quantised(tmp_path / "model", "fp8_block", "deepseek_v3").folder
+    with_prediction_layer(folder)
+    scale = "model.layers.2.mlp.experts.0.up_proj.input_scale"
+    change_tensors(folder, put(scale, Stored("F8_E4M3", (), bytes(1))))
+    with pytest.raises(TensorError, match=r"up_proj\.input_scale is \[0\]"):
+        convert(folder, plan_as_stored(folder), tmp_path / "out", Silent())
 
 
 def test_nan_among_the_codes_is_found_while_they_are_copied(tmp_path: Path) -> None:

@@ -209,3 +209,24 @@ def test_a_missing_rank_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "out" / "rank1.safetensors").unlink()
     with pytest.raises(KitError, match=r"rank1\.safetensors"):
         open_checkpoint(tmp_path / "out")
+
+
+@pytest.mark.parametrize("weights", ["bf16", "int8_wo"])
+@pytest.mark.parametrize(("release", "parts"), [("0.17.0", 1), ("1.2.1", 3)])
+def test_an_int8_cache_has_the_largest_key_or_value_over_127(
+    tmp_path: Path, weights: str, release: str, parts: int
+) -> None:
+    """The scale of both is the larger of the two; beside it stand those of keys and of values from 0.18 on."""
+    source = write_tiny_model(tmp_path / "source", "llama", **DENSE)
+    convert(source, rank_plan(source, 2, release=release, weights=weights, kv_cache="int8"), tmp_path / "out", Silent())
+    folder = RankFolder(tmp_path / "out")
+    assert "INT8" == folder.config["quantization"]["kv_cache_quant_algo"]
+    for rank in folder.ranks:
+        scales = {name: raw for name, (_, raw) in rank.items() if name.endswith("_cache_scaling_factor")}
+        assert parts * 2 == len(scales)
+        both = scales["transformer.layers.0.attention.kv_cache_scaling_factor"]
+        assert (1,) == both.shape
+        assert 0 < both[0] < 1
+        if parts > 1:
+            each = [scales[f"transformer.layers.0.attention.{part}_cache_scaling_factor"][0] for part in "kv"]
+            assert max(each) == both[0]

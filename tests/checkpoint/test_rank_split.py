@@ -50,7 +50,7 @@ def cases(draw: st.DrawFn) -> Case:
         block = Experts(experts=expert * draw(st.integers(1, 2)), per_token=1, intermediate=wide, layout="mixtral")
     else:
         block, expert = Dense(intermediate=draw(st.integers(1, 3)) * tensor, bias=draw(st.booleans())), 1
-    layers = (Layer(attention=attention, feed_forward=block),) * draw(st.integers(pipeline, 5))
+    layers = (Layer(mixer=attention, feed_forward=block),) * draw(st.integers(pipeline, 5))
     vocab = draw(st.integers(1, 20))
     spec = llama(1, 4, 2, 2, 8, vocab=vocab, tied_embeddings=draw(st.booleans()))
     return Case(spec.model_copy(update={"layers": layers}), Split(tensor, pipeline, expert))

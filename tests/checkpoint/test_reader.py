@@ -14,8 +14,8 @@ from safetensors.numpy import load_file
 
 from tests.support.tiny_model import write_safetensors, write_tiny_model
 from trtllm_kit.checkpoint import reader
-from trtllm_kit.checkpoint.header import reopen
-from trtllm_kit.checkpoint.reader import INDEX, open_weights
+from trtllm_kit.checkpoint.header import INDEX, reopen
+from trtllm_kit.checkpoint.reader import open_weights
 from trtllm_kit.errors import KitError, ModelNotFound, WeightFileError, WeightIndexError
 from trtllm_kit.files import Stamp
 

@@ -70,11 +70,13 @@ def pictures(page: str) -> list[ET.Element]:
 
 def test_the_object_holds_every_figure_and_the_verdict() -> None:
     """JSON values only, layers in their order and the worst first by number."""
-    document = json.loads(json.dumps(report_document(report(0.01, 0.3, 0.0), Quality()), allow_nan=False))
+    compared = report(0.01, 0.3, 0.0)
+    document = json.loads(json.dumps(report_document(compared, Quality()), allow_nan=False))
     assert "yes" == document["verdict"]
     assert 1.0025 == pytest.approx(document["perplexity_ratio"])
     assert [0, 1, 2] == [layer["layer"] for layer in document["layers"]]
-    assert [1, 0] == document["weakest_layers"]
+    assert [{"layer": 1, "error": 0.3}, {"layer": 0, "error": 0.01}] == document["weakest_layers"]
+    assert compared.facts()["weakest_layers"] == document["weakest_layers"]
     assert "refusal" not in document
     refused = report_document(report(0.01), Quality(top1_agreement=0.98))
     assert ("no", [True, False, True]) == (refused["verdict"], [one["holds"] for one in refused["gate"]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from trtllm_kit.reference import attention
 from trtllm_kit.reference.attention import attend, temperature
 from trtllm_kit.spec.model import Attention, QueryTemperature
 
@@ -69,3 +70,16 @@ def test_a_scale_of_its_own_and_a_cap_shape_the_scores() -> None:
     values = np.array([[[1, 1, 1, 1], [0, 0, 0, 0]]], np.float32)
     weight = 1 / (1 + np.exp(-2 * np.tanh(2.0)))
     np.testing.assert_allclose([[weight] * 4], attend(queries, keys, values, made), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "window"), [("full", None), ("sliding", 3), ("chunked", 4)])
+def test_scores_of_a_few_queries_at_a_time_are_those_of_all(
+    kind: str, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seven queries over ten positions, held two at a time, see what they saw together."""
+    random = np.random.default_rng(7)
+    queries = random.standard_normal((7, 4, 8)).astype(np.float32)
+    keys, values = random.standard_normal((2, 2, 10, 8)).astype(np.float32)
+    together = attend(queries, keys, values, shape(kind, window))
+    monkeypatch.setattr(attention, "_SCORES", 4 * 10 * 2)
+    np.testing.assert_allclose(together, attend(queries, keys, values, shape(kind, window)), atol=1e-6)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.load import load_reference
+from trtllm_kit.dtypes import F32
+from trtllm_kit.reference import latent
 
 TOKENS = np.random.default_rng(2).integers(0, 272, size=20)
 
@@ -74,3 +77,22 @@ def test_the_norms_of_the_latent_vectors_keep_values_of_the_size_of_a_thousandth
     normed = entries[0, 0, :32] / block.latent_norm
 
     np.testing.assert_allclose(np.sqrt(0.5), np.sqrt(np.mean(np.square(normed))), rtol=1e-3)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_heads_that_are_expanded_apart_give_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch, heads: int) -> None:
+    """One after the other or three and then the fourth, in place of all four."""
+    model = load_reference(folder)
+    whole = model.forward(TOKENS, model.new_cache())
+    block = model._layers[0].attention
+    monkeypatch.setattr(latent, "_EXPANDED", heads * len(TOKENS) * (block.latent.nope_dim + block.latent.value_dim))
+    groups: list[int] = []
+    attend = latent.attend
+
+    def counted(queries: F32, *rest: Any) -> F32:
+        groups.append(queries.shape[1])
+        return attend(queries, *rest)
+
+    monkeypatch.setattr(latent, "attend", counted)
+    np.testing.assert_allclose(whole, model.forward(TOKENS, model.new_cache()), rtol=1e-4, atol=1e-5)
+    assert ([1, 1, 1, 1] if heads == 1 else [3, 1]) == groups[: len(groups) // len(model._layers)]

@@ -107,7 +107,7 @@ def gemma_with_two_ropes() -> ModelSpec:
     """Make Llama with every other layer's rope its own."""
     model = llama(4, 32, 4, 2, 48, rope=Rope(theta=1e6))
     local = model.layers[0].attention.model_copy(update={"kind": "sliding", "window": 8, "rope": Rope(theta=1e4)})
-    sliding = model.layers[0].model_copy(update={"attention": local})
+    sliding = model.layers[0].model_copy(update={"mixer": local})
     return model.model_copy(update={"layers": (sliding, model.layers[1]) * 2})
 
 

@@ -93,3 +93,15 @@ def test_entries_of_an_nvfp4_cache_are_rounded_head_by_head() -> None:
     one = rounded_entry(entries[1:2, 1:2, 16:], "nvfp4", 0.01)
     np.testing.assert_array_equal(one, found[1:2, 1:2, 16:])
     assert (entries != found).any()
+
+
+def test_a_latent_cache_has_no_values_to_round() -> None:
+    """Entries of width zero stay so, in every format of a cache."""
+    none = np.empty((3, 1, 0), np.float32)
+    assert (3, 1, 0) == rounded_entry(none, "nvfp4", 0.01).shape == rounded_entry(none, "fp8", 0.01).shape
+
+
+def test_entries_of_an_int8_cache_are_whole_numbers_of_its_scale() -> None:
+    """At scale 1/2 codes are -128 to 127: 0.3 becomes 0.5, 80 becomes 63.5, and -80 becomes -64."""
+    entries = np.array([[[0.3, 80.0, -80.0, 0.1]]], np.float32)
+    assert [[[0.5, 63.5, -64.0, 0.0]]] == rounded_entry(entries, "int8", 0.5).tolist()

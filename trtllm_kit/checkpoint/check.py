@@ -8,11 +8,12 @@ from itertools import chain, islice
 
 import numpy as np
 
+from trtllm_kit.checkpoint.header import INDEX
 from trtllm_kit.checkpoint.matrix import tile_ranges, whole
 from trtllm_kit.checkpoint.names import DTYPE_NAMES
 from trtllm_kit.checkpoint.packed import packed
 from trtllm_kit.checkpoint.problems import raise_all
-from trtllm_kit.checkpoint.reader import INDEX, WeightFolder
+from trtllm_kit.checkpoint.reader import WeightFolder
 from trtllm_kit.errors import KitError, TensorError, WeightIndexError
 from trtllm_kit.plan.quantization import plain_weights_advice
 from trtllm_kit.spec.model import ModelSpec

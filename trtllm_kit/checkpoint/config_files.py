@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trtllm_kit.checkpoint.layout import half_format
-from trtllm_kit.checkpoint.names import QUANT_CONFIG
+from trtllm_kit.checkpoint.names import LAYER_QUANT_CONFIG, QUANT_CONFIG
 from trtllm_kit.checkpoint.quant_config import inline_config
 from trtllm_kit.errors import ModelConfigError, storage_error
 from trtllm_kit.files import UnfitFile, read_file
@@ -40,7 +40,7 @@ def read_small_files(source: Path) -> dict[str, bytes]:
     ``spec.load.read_config`` raises, and ``ModelConfigError`` for something that is no file in a file's place.
     """
     found = {CONFIG: read_config(source)}
-    for name in (*COPIED, QUANT_CONFIG):
+    for name in (*COPIED, QUANT_CONFIG, LAYER_QUANT_CONFIG):
         try:
             found[name] = read_file(source / name)
         except FileNotFoundError:

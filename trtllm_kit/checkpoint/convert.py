@@ -14,6 +14,7 @@ from trtllm_kit.checkpoint.config_files import CONFIG, config_text, read_small_f
 from trtllm_kit.checkpoint.evaluate import Comparison, compare_pieces, report_of
 from trtllm_kit.checkpoint.facts import checkpoint_facts
 from trtllm_kit.checkpoint.gate import require_quality
+from trtllm_kit.checkpoint.header import INDEX
 from trtllm_kit.checkpoint.identity import require_same_files, require_unchanged
 from trtllm_kit.checkpoint.job import Job, is_calibrated, locate, prepare
 from trtllm_kit.checkpoint.layout import SHARD_BYTES
@@ -23,7 +24,7 @@ from trtllm_kit.checkpoint.names import LAYER_QUANT_CONFIG, QUANT_CONFIG
 from trtllm_kit.checkpoint.plan_file import CONVERSION_FILE, conversion_text
 from trtllm_kit.checkpoint.quant_config import hf_quant_config, layer_quant_config
 from trtllm_kit.checkpoint.rank_order import configuration
-from trtllm_kit.checkpoint.reader import INDEX, SINGLE
+from trtllm_kit.checkpoint.reader import SINGLE
 from trtllm_kit.checkpoint.shards import require_room, write_shards
 from trtllm_kit.checkpoint.step import TensorStep
 from trtllm_kit.plan.plan import Plan
@@ -142,7 +143,7 @@ def _calibrated(stage: Stage, job: Job, progress: Progress) -> Calibrated | None
 
 def _write_small_files(stage: Stage, job: Job) -> None:
     for name, data in job.small.items():
-        if name != CONFIG or job.plan.quantization.formats.passed_through:
+        if name not in (CONFIG, LAYER_QUANT_CONFIG) or job.plan.quantization.formats.passed_through:
             (stage.path / name).write_bytes(data)
             stage.record(name)
     texts = configuration(job.plan) if job.plan.layout.value == LAYOUT else _unified_configuration(job)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from trtllm_kit.checkpoint.load import OpenCheckpoint
-from trtllm_kit.checkpoint.loss import LayerLoss, run_pair, weakest
+from trtllm_kit.checkpoint.loss import LayerLoss, Pair, run_pair, weakest
 from trtllm_kit.checkpoint.measures import F64, cosines, divergences, log_softmax, mean, percentile, perplexity
 from trtllm_kit.checkpoint.same_model import open_both, shared_tokenizer
-from trtllm_kit.checkpoint.stream import Window
+from trtllm_kit.checkpoint.stream import Batch, Window, batches
 from trtllm_kit.checkpoint.text import Text
 from trtllm_kit.dtypes import F32
 from trtllm_kit.errors import CalibrationError, QualityGateFailed
@@ -24,8 +24,10 @@ WINDOW = 256
 """Tokens of one piece of the text."""
 MOST_TOKENS = 1024
 """Tokens of a comparison unless told otherwise; enough for two decimals of perplexity on the held text."""
-_ROWS = 32
-"""Positions whose probabilities are held at once, in float64: 32 MiB for a vocabulary of 128k."""
+_LOGITS = 1 << 24
+"""Logits that are held at once of each checkpoint, 64 MiB: of a vocabulary of 128k those of 130 positions."""
+_ROWS = 8
+"""Positions whose probabilities are held at once, in float64: 8 MiB for a vocabulary of 128k."""
 _NAMED = 3
 """Layers that a short report names."""
 
@@ -60,8 +62,12 @@ class Comparison:
         """Return the report for a manifest: every figure, and of the layers those that lose most."""
         figures = asdict(self)
         figures.pop("layers")
-        named = weakest(self.layers, _NAMED)
-        return figures | {"weakest_layers": [{"layer": one.layer, "error": one.error} for one in named]}
+        return figures | {"weakest_layers": self.weakest_layers}
+
+    @property
+    def weakest_layers(self) -> list[dict[str, Any]]:
+        """The few layers that lose most by themselves, as every report names them: number and error."""
+        return [{"layer": one.layer, "error": one.error} for one in weakest(self.layers, _NAMED)]
 
 
 def report_of(facts: dict[str, Any]) -> Comparison:
@@ -93,9 +99,8 @@ def compare_pieces(a: OpenCheckpoint, b: OpenCheckpoint, pieces: Sequence[Window
     """
     with np.errstate(all="ignore"):  # what is not finite is told below, by name
         pair = run_pair(a, b, pieces, progress)
-        heads = Head(a.model, a.weights), Head(b.model, b.weights)
-        every = zip(pair.a, pair.b, pieces, strict=True)
-        parts = [rows for a_state, b_state, piece in every for rows in _piece_rows(heads, (a_state, b_state), piece)]
+        heads = Head(a.model, a.weights, streamed=True), Head(b.model, b.weights, streamed=True)
+        parts = _answers(heads, pair, pieces, progress)
     rows = _Rows(*map(np.concatenate, zip(*parts, strict=True)))
     _require_answers(rows)
     _require_finite(rows.losses_b, pair.layers)
@@ -124,12 +129,36 @@ class _Rows(NamedTuple):
     """1 where every logit of a is zero."""
 
 
-def _piece_rows(heads: tuple[Head, Head], states: tuple[F32, F32], piece: Window) -> Iterator[_Rows]:
-    """Yield the figures of one piece, a few positions at a time, so that few probabilities are held at once."""
-    for begin in range(0, len(piece), _ROWS):
-        a, b = (head(state[begin : begin + _ROWS]) for head, state in zip(heads, states, strict=True))
+def _answers(heads: tuple[Head, Head], pair: Pair, pieces: Sequence[Window], progress: Progress) -> list[_Rows]:
+    """Return the figures of all pieces; each pass through the heads makes the logits of as many positions as fit."""
+    progress.start("comparing answers", sum(map(len, pieces)), "tokens")
+    parts: list[_Rows] = []
+    for batch in batches(pieces, max(_LOGITS // heads[0].vocab, 1)):
+        parts += _batch_rows(heads, pair, pieces, batch)
+        progress.advance(sum(map(len, batch)))
+    progress.finish()
+    return parts
+
+
+def _batch_rows(heads: tuple[Head, Head], pair: Pair, pieces: Sequence[Window], batch: Batch) -> Iterator[_Rows]:
+    """Yield the figures of a batch; its logits are let go before those of the next are made."""
+    a, b = heads[0](pair.a.together(batch)), heads[1](pair.b.together(batch))
+    end = 0
+    for stretch in batch:
+        begin, end = end, end + len(stretch)
+        follows = pieces[stretch.piece][stretch.begin + 1 : stretch.end + 1]
+        yield from _rows((a[begin:end], b[begin:end]), follows)
+
+
+def _rows(logits: tuple[F32, F32], follows: Window) -> Iterator[_Rows]:
+    """Yield the figures of some positions, a few at a time, so that few probabilities are held at once.
+
+    ``follows`` are the tokens that came, one less than there are positions where the piece ends.
+    """
+    for begin in range(0, len(logits[0]), _ROWS):
+        a, b = (one[begin : begin + _ROWS] for one in logits)
         log_a, log_b = log_softmax(a), log_softmax(b)
-        following = piece[begin + 1 : begin + 1 + len(a)]
+        following = follows[begin : begin + len(a)]
         at = np.arange(len(following)), following
         yield _Rows(
             cosine=cosines(a, b),

@@ -12,21 +12,17 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from trtllm_kit.errors import WeightFileError, storage_error
 from trtllm_kit.files import Stamp, UnfitFile, open_file, stamp_of
 from trtllm_kit.strict_json import parse_json
 
-NUMPY_TYPES: dict[str, np.dtype[Any]] = {
-    name: np.dtype(code)
-    for name, code in {
-        "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1",
-        "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
-        "BOOL": "u1",
-    }.items()
+INDEX = "model.safetensors.index.json"
+HELD_AS = {
+    "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "F8_E4M3": "u1", "F8_E5M2": "u1", "F8_E8M0": "u1",
+    "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
+    "BOOL": "u1",
 }  # fmt: skip
-"""How each dtype is held in numpy; formats numpy has no type for are held as their bits."""
+"""How each dtype is held, in numpy's codes; formats numpy has no type for are held as their bits."""
 
 _LENGTH_BYTES = 8
 _MOST_NUMBER = 2**63 - 1
@@ -64,6 +60,11 @@ class FileHeader:
     """Of the whole file, bytes."""
     data_begin: int
     stamp: Stamp
+
+
+def item_bytes(dtype: str) -> int:
+    """Return the bytes of one element of a dtype as safetensors spells it."""
+    return int(HELD_AS[dtype][-1])
 
 
 def read_header(path: Path) -> FileHeader:
@@ -158,9 +159,9 @@ def _entry(path: Path, name: str, entry: Any) -> tuple[str, tuple[int, ...], int
         raise _broken(path, f"tensor {_cut(name)} has shape {_cut(list(shape))}, bytes {_cut(begin)} to {_cut(end)}")
     if len(shape) > _MOST_DIMENSIONS:
         raise _broken(path, f"tensor {_cut(name)} has {len(shape)} dimensions, and can have {_MOST_DIMENSIONS}")
-    if not isinstance(dtype, str) or dtype not in NUMPY_TYPES:
-        raise _broken(path, f"tensor {_cut(name)} has dtype {_cut(dtype)}; the kit knows {', '.join(NUMPY_TYPES)}")
-    needed = math.prod(shape) * NUMPY_TYPES[dtype].itemsize
+    if not isinstance(dtype, str) or dtype not in HELD_AS:
+        raise _broken(path, f"tensor {_cut(name)} has dtype {_cut(dtype)}; the kit knows {', '.join(HELD_AS)}")
+    needed = math.prod(shape) * item_bytes(dtype)
     if end - begin != needed:
         raise _broken(path, f"tensor {_cut(name)} of {dtype} {list(shape)} needs {needed} bytes, and has {end - begin}")
     return dtype, shape, begin, end

@@ -27,11 +27,12 @@ from trtllm_kit.checkpoint.worker import Tools, find_tools, interpreter
 from trtllm_kit.errors import CalibrationError, FormatNotMade, PlanDrift
 from trtllm_kit.plan.conversion import ConversionRecord, conversion_of
 from trtllm_kit.plan.plan import Plan, digest_of
-from trtllm_kit.plan.quantization import KV_MADE_HERE, MADE_BY_MODELOPT, MADE_HERE, not_made_here
+from trtllm_kit.plan.quantization import KV_MADE_HERE, MADE_HERE, not_made_here
 from trtllm_kit.plan.ranks import LAYOUT
+from trtllm_kit.plan.searched import searched_problem
 from trtllm_kit.reference.rope import rotary_tables
 from trtllm_kit.spec.load import parse_model
-from trtllm_kit.spec.model import Experts
+from trtllm_kit.spec.planned import require_converted
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -104,6 +105,7 @@ def locate(
     source: Path, small: Mapping[str, bytes], plan: Plan, shard_bytes: int
 ) -> tuple[WeightFolder, Extras, tuple[TensorStep, ...]]:
     """Open and check the weights, and decide every output tensor."""
+    require_converted(plan.model)
     if plan.layout.value == LAYOUT:
         require_laid_out(plan, source)
     else:
@@ -128,13 +130,9 @@ def locate(
 
 def _tools(plan: Plan, extras: Extras) -> Tools:
     """Find ModelOpt's environment; raises ``FormatNotMade``, ``MissingTool``, ``MissingExtra``, ``WorkerFailed``."""
-    searched = [chosen for chosen in plan.quantization.formats.used if chosen in MADE_BY_MODELOPT]
-    if searched and any(isinstance(layer.feed_forward, Experts) for layer in plan.model.layers):
-        raise FormatNotMade(
-            f"NVIDIA ModelOpt does not export {searched[0]} of a model with experts",
-            why=f"{plan.model.architecture} has experts, on which the exporter of version 0.47 fails",
-            hint="set quantization.weights: fp8 or nvfp4",
-        )
+    problem = searched_problem(plan.model, plan.quantization.formats, plan.layout.value)
+    if problem is not None:
+        raise problem
     if extras.copied:
         raise FormatNotMade(
             f"NVIDIA ModelOpt does not export all of this {plan.model.architecture} for trtkit",
@@ -174,7 +172,7 @@ def _texts(source: Path, small: Mapping[str, bytes], plan: Plan, *, proof: bool)
 def is_calibrated(plan: Plan) -> bool:
     """Whether a conversion runs the forward pass by itself, so that its manifest says what was lost."""
     formats = plan.quantization.formats
-    return not formats.passed_through and (formats.calibrates or formats.kv_cache in ("fp8", "nvfp4"))
+    return not formats.passed_through and (formats.calibrates or formats.kv_cache != "bf16")
 
 
 def _samples(tokenizer: Tokenizer, plan: Plan) -> Samples:

@@ -14,7 +14,7 @@ from trtllm_kit.checkpoint.check import Extras
 from trtllm_kit.checkpoint.encoding import encoded_as, unfit
 from trtllm_kit.checkpoint.formats import is_calibrated, profile_name
 from trtllm_kit.checkpoint.formats.searched import PRE_QUANT_SCALE
-from trtllm_kit.checkpoint.header import NUMPY_TYPES, StoredTensor
+from trtllm_kit.checkpoint.header import StoredTensor, item_bytes
 from trtllm_kit.checkpoint.matrix import Matrix, whole
 from trtllm_kit.checkpoint.names import DTYPE_NAMES, part_name
 from trtllm_kit.checkpoint.packed import parts_of
@@ -187,4 +187,4 @@ def in_files(steps: Sequence[TensorStep], shard_bytes: int) -> tuple[TensorStep,
 
 def aligned(shard: Iterable[TensorStep]) -> list[TensorStep]:
     """Put what is no multiple of 4 bytes long last, FP8 behind 16-bit, so that every element lies on its own size."""
-    return sorted(shard, key=lambda step: (step.nbytes % 4 != 0) * (3 - NUMPY_TYPES[step.dtype].itemsize))
+    return sorted(shard, key=lambda step: (step.nbytes % 4 != 0) * (3 - item_bytes(step.dtype)))

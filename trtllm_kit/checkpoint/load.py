@@ -22,8 +22,10 @@ from trtllm_kit.reference.layer_reader import Weights
 from trtllm_kit.reference.model import ReferenceModel
 from trtllm_kit.spec.load import load_model
 from trtllm_kit.spec.model import ModelSpec, StoredFormats
+from trtllm_kit.spec.planned import require_converted
 from trtllm_kit.spec.profile_formats import KvFormat
 from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, algos_of
+from trtllm_kit.upstream.trtllm_checkpoint import vocabulary_multiple
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -95,8 +97,9 @@ def open_checkpoint(folder: Path) -> OpenCheckpoint:
     """Open a folder for reading its layers one at a time; raises what ``load_reference`` raises."""
     made = read_conversion(folder) if os.path.lexists(folder / CONVERSION_FILE) else None
     if made is not None and made.ranks is not None:
-        return OpenCheckpoint(made.model, _rank_weights(folder, made, made.ranks), _as_run(made.quantization.kv_cache))
+        return OpenCheckpoint(made.model, _rank_weights(folder, made, made.ranks), made.quantization.kv_cache)
     model = load_model(folder)
+    require_converted(model)
     weights = open_weights(folder)
     kv_format = _kv_format(folder, model)
     check_loadable(weights, model)
@@ -110,7 +113,8 @@ def _rank_weights(folder: Path, made: ConversionRecord, ranks: RankRecord) -> Ra
     """Read an engine's checkpoint with the weights that the engine will have, packed by the build or before it."""
     split = Split(ranks.tensor, ranks.pipeline, ranks.expert)
     order = RankOrder(made.model, made.quantization.formats, split, ranks.release)
-    return RankWeights(folder, made.model, split, formats_of_the_build(order))
+    multiple = vocabulary_multiple(order.formats.used, order.release)
+    return RankWeights(folder, made.model, split, formats_of_the_build(order), multiple)
 
 
 def _require_agreement(folder: Path, weights: StoredWeights, claimed: StoredFormats) -> None:
@@ -133,7 +137,7 @@ def _kv_format(folder: Path, model: ModelSpec) -> KvFormat:
 
 
 def _as_run(kv_cache: str) -> KvFormat:
-    """Return the KV format that the reference runs a cache in: its own, or 16 bit."""
+    """Return the KV format that a cache of the unified layout is run in: PyTorch's backend has none of INT8."""
     return _RUN.get(kv_cache, "bf16")
 
 

@@ -1,4 +1,4 @@
-"""Where a conversion loses: two checkpoints of one model side by side, one layer in memory at a time.
+"""Where a conversion loses: two checkpoints of one model side by side, layer by layer.
 
 Each layer of b runs twice: on the state that b itself has reached, which shows how errors add up, and on a's state,
 which shows what this layer alone gets wrong. The second figure names a damaged layer; behind it the first one is
@@ -7,7 +7,7 @@ large in every layer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,12 +15,10 @@ import numpy as np
 
 from trtllm_kit.checkpoint.load import OpenCheckpoint
 from trtllm_kit.checkpoint.measures import F64, cosines, mean, relative_errors
-from trtllm_kit.checkpoint.stream import Window, require_known
+from trtllm_kit.checkpoint.states import States
+from trtllm_kit.checkpoint.stream import Batch, Side, StreamedLayer, Window, batches, most_tokens
 from trtllm_kit.dtypes import F32
 from trtllm_kit.progress import Progress
-from trtllm_kit.reference.layer import DecoderLayer, build_layer
-from trtllm_kit.reference.model import Embedding
-from trtllm_kit.reference.rope import RotaryTable, rotary_tables
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,8 @@ class LayerLoss:
 class Pair(NamedTuple):
     """Both checkpoints after their last layer: a (tokens, hidden) state for each piece, and what each layer lost."""
 
-    a: list[F32]
-    b: list[F32]
+    a: States
+    b: States
     layers: tuple[LayerLoss, ...]
 
 
@@ -55,76 +53,53 @@ def weakest(layers: Iterable[LayerLoss], count: int) -> tuple[LayerLoss, ...]:
 
 
 def run_pair(a: OpenCheckpoint, b: OpenCheckpoint, pieces: Sequence[Window], progress: Progress) -> Pair:
-    """Run ``pieces`` through both; they must have equally many layers. Raises ``CalibrationError``."""
-    source, converted = _Side(a, pieces), _Side(b, pieces)
-    found: list[LayerLoss] = []
+    """Run ``pieces`` through both; they must have equally many layers.
+
+    Raises ``CalibrationError``, and ``StorageError`` when there is no room for the states.
+    """
     progress.start("comparing layer by layer", len(a.model.layers), "layers")
+    source, converted = Side(a, pieces), Side(b, pieces)
+    every = batches(pieces, most_tokens(a.model))
+    found: list[LayerLoss] = []
     for number in range(len(a.model.layers)):
-        layer, starts = source.layer(number), source.states
-        wanted = [layer.added(start) for start in starts]
-        source.states = [part.onto(start) for start, part in zip(starts, wanted, strict=True)]
-        layer = converted.layer(number)  # the source's own is let go
-        given = [layer.added(start, start + part.attention) for start, part in zip(starts, wanted, strict=True)]
-        converted.states = [layer.added(state).onto(state) for state in converted.states]
-        outputs = [part.onto(start) for start, part in zip(starts, given, strict=True)]
-        found.append(
-            LayerLoss(
-                layer=number,
-                error=_error(source.states, outputs),
-                attention_error=_error([one.attention for one in wanted], [one.attention for one in given]),
-                feed_forward_error=_error([one.feed_forward for one in wanted], [one.feed_forward for one in given]),
-                state_error=_error(source.states, converted.states),
-                state_cosine=mean(_each(cosines, source.states, converted.states)),
-            )
-        )
+        layers = _Layers(source.layer(number), converted.layer(number), converted.layer(number))
+        parts = [_figures(layers, source.states, converted.states, batch) for batch in every]
+        found.append(LayerLoss(number, *map(mean, map(np.concatenate, zip(*parts, strict=True)))))
         progress.advance(1)
     progress.finish()
     return Pair(source.states, converted.states, tuple(found))
 
 
-def _error(a: Sequence[F32], b: Sequence[F32]) -> float:
-    return mean(_each(relative_errors, a, b))
+class _Figures(NamedTuple):
+    """Figures of some positions, (positions,) each, in the order of ``LayerLoss``."""
+
+    error: F64
+    attention_error: F64
+    feed_forward_error: F64
+    state_error: F64
+    state_cosine: F32
 
 
-def _each(figure: Callable[[F32, F32], F32 | F64], a: Sequence[F32], b: Sequence[F32]) -> F32 | F64:
-    """Return a figure of every position of all pieces."""
-    return np.concatenate([figure(one, other) for one, other in zip(a, b, strict=True)])
+class _Layers(NamedTuple):
+    """One layer of a, and that of b on a's states and on its own."""
+
+    source: StreamedLayer
+    given: StreamedLayer
+    reached: StreamedLayer
 
 
-class _Added(NamedTuple):
-    """What the two parts of a layer add to a state, (tokens, hidden) each."""
-
-    attention: F32
-    feed_forward: F32
-
-    def onto(self, start: F32) -> F32:
-        """Return the state behind the layer."""
-        return start + self.attention + self.feed_forward
-
-
-class _Layer(NamedTuple):
-    """One layer of a checkpoint and how its heads are turned."""
-
-    decoder: DecoderLayer
-    rotary: RotaryTable
-
-    def added(self, start: F32, middle: F32 | None = None) -> _Added:
-        """Return what the parts add to a state; the second sees ``middle``, or what the first made of ``start``."""
-        attention = self.decoder.attended(start, self.rotary.at(0, len(start)), self.decoder.new_cache())
-        return _Added(attention, self.decoder.fed(start + attention if middle is None else middle))
-
-
-class _Side:
-    """One checkpoint on its way through the layers."""
-
-    def __init__(self, opened: OpenCheckpoint, pieces: Sequence[Window]) -> None:
-        require_known(pieces, opened.model)
-        embed = Embedding(opened.model, opened.weights)
-        self.states = [embed(piece) for piece in pieces]
-        self._opened = opened
-        self._rotary = rotary_tables(opened.model, max(map(len, pieces), default=0))
-
-    def layer(self, number: int) -> _Layer:
-        opened = self._opened
-        decoder = build_layer(opened.model, number, opened.weights, opened.kv_format)
-        return _Layer(decoder, self._rotary[number])
+def _figures(layers: _Layers, a: States, b: States, batch: Batch) -> _Figures:
+    """Take a batch through one layer of both, and say what b's layer lost on it."""
+    start = a.together(batch)
+    wanted = layers.source.added(start, batch)
+    given = layers.given.added(start, batch, start + wanted.attention)
+    attention = relative_errors(wanted.attention, given.attention)
+    feed_forward = relative_errors(wanted.feed_forward, given.feed_forward)
+    output, without = wanted.onto(start), given.onto(start)
+    error = relative_errors(output, without)
+    del start, wanted, given, without
+    state = b.together(batch)
+    reached = layers.reached.added(state, batch).onto(state)
+    a.put(batch, output)
+    b.put(batch, reached)
+    return _Figures(error, attention, feed_forward, relative_errors(output, reached), cosines(output, reached))

@@ -57,11 +57,9 @@ def _read(folder: Path, name: str, kind: type[_Record], holders: str, makers: st
     try:
         return kind.model_validate_json(read_file(path))
     except FileNotFoundError:
-        raise ManifestError(
-            f"{folder} holds no {name}",
-            why=f"every {holders} that trtkit makes has one",
-            hint=f"give a folder made by {makers}",
-        ) from None
+        there = f"every {holders} that trtkit makes has one"
+        why = there if folder.is_dir() else "there is no folder of that name"
+        raise ManifestError(f"{folder} holds no {name}", why=why, hint=f"give a folder made by {makers}") from None
     except (ValidationError, UnfitFile) as error:
         why = error.unfit if isinstance(error, UnfitFile) else f"it is not of schema 1: {error}"
         raise ManifestError(f"{path} cannot be read", why=why, hint="make the folder again") from None

@@ -100,7 +100,7 @@ class Producer:
 
     def _tiles(self, steps: Sequence[TensorStep]) -> Iterator[_Tile | _Kept]:
         parts = [part for step in steps for part in step.parted()]
-        scanned = [step for step in parts if not step.copied and ENCODERS[step.format].needs_amax and step.source]
+        scanned = [step for step in parts if step.source and not step.copied and ENCODERS[step.format].needs_amax]
         for step in parts:
             if scanned and step is scanned[0]:
                 for near in scanned[:2]:  # the next one is read while this one is encoded

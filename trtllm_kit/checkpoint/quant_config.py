@@ -23,6 +23,7 @@ from trtllm_kit.plan.quantization import module_of
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile_formats import GROUPED, PartFormat
 from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, algo_name, kv_algo
+from trtllm_kit.upstream.quant_methods import block_shape
 
 Section = dict[str, Any]
 _PRODUCER = {"name": "trtllm-kit", "version": __version__}
@@ -115,7 +116,7 @@ def _as_deepseek(excluded: list[str]) -> Section:
         "fmt": "e4m3",
         "modules_to_not_convert": excluded,
         "quant_method": "fp8",
-        "weight_block_size": [128, 128],
+        "weight_block_size": list(block_shape("fp8")),
     }
 
 
@@ -161,4 +162,4 @@ def _is_mixed(quantization: QuantizationPlan) -> bool:
 
 
 def _has_latent_attention(model: ModelSpec) -> bool:
-    return any(layer.attention.latent is not None for layer in model.layers)
+    return any(attention.latent is not None for attention in model.attentions)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from math import ceil
 from typing import Any
 
 from trtllm_kit import __version__
@@ -19,19 +20,19 @@ from trtllm_kit.plan.ranks import LAYOUT, RankOrder
 from trtllm_kit.spec.model import Experts, ModelSpec, Rope
 from trtllm_kit.spec.tensors import Role, layer_tensors
 from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, kv_algo, quant_algo
-from trtllm_kit.upstream.trtllm_checkpoint import RankModel, rank_format, rank_model
+from trtllm_kit.upstream.trtllm_checkpoint import (
+    RankModel,
+    default_of_key,
+    exclusions,
+    normalization_mode,
+    rank_format,
+    rank_model,
+    vocabulary_multiple,
+)
 
 CONFIG = "config.json"
 QUANT_CFG = "quant_cfg.json"
 """Format of every module, for mixed formats alone."""
-_SEQ_LENGTH = 8192
-"""What upstream's converter takes for Qwen's ``seq_length`` where the source has none: newer Qwens never do."""
-_NEVER = ("*lm_head", "*router", "*vocab_embedding", "*position_embedding", "*block_embedding", "*shared_expert_gate")
-"""Upstream's own exclusions, which a list of ours replaces."""
-_NORMS = ("*ln_f", "*ln_embed")
-"""The same for row-wise FP8, whose norms hand over FP8: these stand in front of nothing that is quantised."""
-_RENORMALISE, _KEEP = 1, 0
-"""Values of ``moe.normalization_mode``."""
 _MODULES = {
     Role.QUERY: "attention.qkv",
     Role.ATTENTION_OUT: "attention.dense",
@@ -56,8 +57,8 @@ def rank_config(order: RankOrder) -> str:
         "num_key_value_heads": attention.kv_heads,
         "head_size": attention.head_dim,
         "hidden_size": model.hidden,
-        "intermediate_size": model.layers[0].feed_forward.intermediate,
-        "vocab_size": model.vocab,
+        "intermediate_size": model.layers[0].block.intermediate,
+        "vocab_size": _vocabulary(order),
         "max_position_embeddings": model.max_position,
         "norm_epsilon": model.norm_epsilon,
         "hidden_act": "swiglu" if _experts(model) else model.activation,
@@ -96,8 +97,8 @@ def _quantization(order: RankOrder) -> dict[str, Any]:
     if not order.formats.quantises or _mixed(order):
         return section
     (name,) = order.formats.used
-    section["exclude_modules"] = [*(_NORMS if name == "fp8_rowwise" else ()), *_NEVER, *_excluded(order, name)]
-    return section | _group_size(order, name)
+    section["exclude_modules"] = [*exclusions(name, order.release), *_excluded(order, name)]
+    return section | _group_size(order, name) | _of_awq(name)
 
 
 def _algos(order: RankOrder) -> dict[str, str | None]:
@@ -111,7 +112,7 @@ def _algo(order: RankOrder, name: str) -> str:
 
 
 def _layer_entry(order: RankOrder, name: str) -> dict[str, Any]:
-    return {"quant_algo": _algo(order, name), **_group_size(order, name)}
+    return {"quant_algo": _algo(order, name), **_group_size(order, name), **_of_awq(name)}
 
 
 def _group_size(order: RankOrder, name: Any) -> dict[str, int]:
@@ -119,6 +120,20 @@ def _group_size(order: RankOrder, name: Any) -> dict[str, int]:
     row = rank_format(name, order.release)
     block = number_format(name, order.formats.group_size).block
     return {"group_size": block} if row is not None and row.packed and block > 1 else {}
+
+
+def _of_awq(name: str) -> dict[str, bool]:
+    """Return what is said of AWQ alone: codes around zero, and a factor of the input."""
+    return {"has_zero_point": False, "pre_quant_scale": True} if name in _AWQ else {}
+
+
+_AWQ = ("int4_awq", "w4a8_awq")
+
+
+def _vocabulary(order: RankOrder) -> int:
+    """Return the rows of the embedding, with those of zeros that some formats ask for."""
+    multiple = vocabulary_multiple(order.formats.used, order.release)
+    return ceil(order.model.vocab / multiple) * multiple
 
 
 def _mixed(order: RankOrder) -> bool:
@@ -165,10 +180,10 @@ def _of_family(model: ModelSpec, row: RankModel | None) -> dict[str, Any]:
     keys: dict[str, Any] = {}
     block = _experts(model)
     if block is not None:
-        mode = _RENORMALISE if block.routing.normalise else _KEEP
+        mode = normalization_mode(renormalises=block.routing.normalise)
         keys["moe"] = {"num_experts": block.experts, "top_k": block.per_token, "normalization_mode": mode}
     if row is not None and row.qwen_type:
-        keys |= {"qwen_type": row.qwen_type, "seq_length": _SEQ_LENGTH, "use_logn_attn": False}
+        keys |= {"qwen_type": row.qwen_type, "seq_length": default_of_key("seq_length"), "use_logn_attn": False}
     if row is not None and row.qwen_type and block is not None:
         keys |= {"moe_intermediate_size": block.intermediate, "moe_shared_expert_intermediate_size": 0}
     return keys
@@ -180,7 +195,7 @@ def _experts(model: ModelSpec) -> Experts | None:
 
 
 def _mlp_bias(model: ModelSpec) -> bool:
-    return model.layers[0].feed_forward.bias
+    return model.layers[0].block.bias
 
 
 def _scaling(rope: Rope) -> dict[str, Any] | None:

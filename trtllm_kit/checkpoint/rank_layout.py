@@ -10,19 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from trtllm_kit.checkpoint.encoding import encoded_as
 from trtllm_kit.checkpoint.formats import ENCODERS, is_calibrated
+from trtllm_kit.checkpoint.formats.base import Part
+from trtllm_kit.checkpoint.formats.searched import PRE_QUANT_SCALE, SEARCHED
 from trtllm_kit.checkpoint.header import StoredTensor
 from trtllm_kit.checkpoint.layout import aligned, half_format
 from trtllm_kit.checkpoint.names import part_name
 from trtllm_kit.checkpoint.rank_split import World
 from trtllm_kit.checkpoint.rank_tensors import RankTensor, rank_tensors
 from trtllm_kit.checkpoint.step import WEIGHT, TensorStep
-from trtllm_kit.plan.quantization import tensor_formats
+from trtllm_kit.plan.formats import Formats
+from trtllm_kit.plan.quantization import MADE_BY_MODELOPT, tensor_formats
 from trtllm_kit.plan.ranks import LAYOUT, RankOrder
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile_formats import PartFormat
 from trtllm_kit.spec.tensors import Role
-from trtllm_kit.upstream.trtllm_checkpoint import kv_scale_parts, rank_format
+from trtllm_kit.upstream.trtllm_checkpoint import kv_scale_parts, rank_format, vocabulary_multiple
 
 ENCODED_AS = {"fp8": "fp8_once"}
 """Where this layout rounds otherwise than the unified one."""
@@ -33,7 +37,8 @@ def rank_steps(order: RankOrder, stored: Mapping[str, StoredTensor]) -> tuple[Te
 
     ``plan.rank_problems`` tells beforehand what cannot be laid out.
     """
-    world = World(order.model, order.split, {name: tensor.shape for name, tensor in stored.items()})
+    shapes = {name: tensor.shape for name, tensor in stored.items()}
+    world = World(order.model, order.split, shapes, vocabulary_multiple(order.formats.used, order.release))
     packed = packed_formats(order)
     scales = kv_scale_parts(order.release) if order.formats.kv_cache != "bf16" else ()
     steps: dict[str, list[TensorStep]] = {}
@@ -42,10 +47,12 @@ def rank_steps(order: RankOrder, stored: Mapping[str, StoredTensor]) -> tuple[Te
         chosen = packed.get(tensor.fact.name) if tensor.fact else None
         if chosen is None:
             inside.append(_plain(tensor, order.model, stored))
+        elif chosen in MADE_BY_MODELOPT:
+            inside += _searched(tensor, order, chosen)
         else:
             inside += _packed(tensor, ENCODED_AS.get(chosen, chosen))
         if tensor.fact is not None and tensor.fact.role is Role.QUERY:
-            inside += _cache_scales(tensor, scales, measured=order.formats.has_kv_scales)
+            inside += _cache_scales(tensor, scales, order.formats)
     return tuple(step for inside in steps.values() for step in aligned(inside))
 
 
@@ -94,6 +101,16 @@ def _packed(tensor: RankTensor, number_format: str) -> Iterator[TensorStep]:
         yield TensorStep(name, "F32", shape, tensor.file, format=number_format, part="input_scale", measured=measured)
 
 
+def _searched(tensor: RankTensor, order: RankOrder, chosen: PartFormat) -> Iterator[TensorStep]:
+    """Give a weight the parts of a format that ModelOpt searches; codes of four bits lie two in a byte of I8."""
+    shape = tensor.source.rows, tensor.source.columns
+    key = encoded_as(chosen, shape, order.formats.group_size)
+    factor = Part(PRE_QUANT_SCALE, half_format(order.model), (tensor.source.columns,))
+    for part in (*SEARCHED[key](*shape), factor):
+        name, dtype = part_name(tensor.name, part.name, LAYOUT), "I8" if part.name == WEIGHT else part.dtype
+        yield TensorStep(name, dtype, part.shape or (1,), tensor.file, tensor.source, key, part.name)
+
+
 @lru_cache(maxsize=1024)
 def _input_scales(tensors: tuple[str, ...]) -> tuple[str, ...]:
     """Return what calibration calls the scales of some weights' inputs; every rank asks for the same ones."""
@@ -109,7 +126,7 @@ def _shape(tensor: RankTensor, part: str, shape: tuple[int, ...]) -> tuple[int, 
     return shape
 
 
-def _cache_scales(tensor: RankTensor, parts: Sequence[str], *, measured: bool) -> Iterator[TensorStep]:
+def _cache_scales(tensor: RankTensor, parts: Sequence[str], formats: Formats) -> Iterator[TensorStep]:
     """Yield the scales of the KV cache: the larger of keys and values for both, and for later releases each its own."""
     _, key, value = (name.removesuffix(".weight") for name in tensor.measured)
     names: dict[str, tuple[str, ...]] = {"k_scale": (f"{key}.k_scale",), "v_scale": (f"{value}.v_scale",)}
@@ -117,5 +134,6 @@ def _cache_scales(tensor: RankTensor, parts: Sequence[str], *, measured: bool) -
     module = tensor.module.removesuffix(".qkv")
     for part in parts:
         name = f"{module}.{part.removesuffix('_scale')}_cache_scaling_factor"
-        known = names[part] if measured else ()
-        yield TensorStep(name, "F32", (1,), tensor.file, format="fp8_once", part=part, measured=known)
+        known = names[part] if formats.has_kv_scales else ()
+        kind = ENCODED_AS.get(formats.kv_cache, formats.kv_cache)
+        yield TensorStep(name, "F32", (1,), tensor.file, format=kind, part=part, measured=known)

@@ -10,6 +10,7 @@ import numpy as np
 
 from trtllm_kit.checkpoint.formats import DECODERS
 from trtllm_kit.checkpoint.formats.bits import to_float32
+from trtllm_kit.checkpoint.formats.searched import PRE_QUANT_SCALE, SEARCHED_DECODERS
 from trtllm_kit.checkpoint.header import read_header
 from trtllm_kit.checkpoint.matrix import Slice, matrix_shape
 from trtllm_kit.checkpoint.names import part_name
@@ -20,17 +21,21 @@ from trtllm_kit.checkpoint.rank_tensors import RankTensor, rank_tensors
 from trtllm_kit.checkpoint.reader import WeightFolder
 from trtllm_kit.checkpoint.rectangle import Raw
 from trtllm_kit.checkpoint.step import PLAIN
+from trtllm_kit.checkpoint.stored_weights import bad_scale, wrong_scales
 from trtllm_kit.dtypes import F32
 from trtllm_kit.errors import KitError, TensorError
 from trtllm_kit.plan.formats import FORMATS
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.ranks import LAYOUT
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.spec.profile_formats import PartFormat
+from trtllm_kit.spec.profile_formats import GROUPED, PartFormat
 from trtllm_kit.spec.tensors import model_tensors
 
 _PACKED = {"F8_E4M3": ("fp8", "fp8_rowwise"), "U8": ("nvfp4",)}
 """Formats whose weights lie as such elements; which of them it is, the name of the scale beside them says."""
+_DECODERS = {**DECODERS, **SEARCHED_DECODERS}
+_IN_A_BYTE = 2
+"""Rows of four-bit codes that share the bytes of a row of I8, the even one in the lower halves."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,12 @@ class RankWeights:
     """The tensors of a model as float32, put together from the ranks' files."""
 
     def __init__(
-        self, folder: Path, model: ModelSpec, split: Split, built_as: Mapping[str, PartFormat] | None = None
+        self,
+        folder: Path,
+        model: ModelSpec,
+        split: Split,
+        built_as: Mapping[str, PartFormat] | None = None,
+        vocabulary_multiple: int = 1,
     ) -> None:
         """Read the header of every rank; raises ``TensorError`` with everything that is missing or of another shape.
 
@@ -55,11 +65,10 @@ class RankWeights:
         """
         self._bits = {name: FORMATS[number_format].bits for name, number_format in (built_as or {}).items()}
         shapes = {name: fact.shape for fact in model_tensors(model) for name in fact.names()}
-        world = World(model, split, shapes)
+        world = World(model, split, shapes, vocabulary_multiple)
         self._shapes = shapes
         self._files = {rank.file: _open(folder / rank.file) for rank in world.ranks}
         self._pieces: dict[str, dict[Slice, _Piece]] = {}
-        self._measured: dict[str, RankTensor] = {}
         tensors = list(rank_tensors(world))
         raise_all(list(self._problems(tensors)), folder)
         for tensor in tensors:
@@ -67,17 +76,40 @@ class RankWeights:
 
     def tensor(self, name: str) -> F32:
         """Return a tensor as float32, multiplied by its scale when it is quantised."""
-        found = np.empty(matrix_shape(self._shapes[name]), dtype=np.float32)
+        height, _ = matrix_shape(self._shapes[name])
+        return self._rows(name, 0, height).reshape(self._shapes[name])
+
+    def rows(self, name: str, begin: int, end: int) -> F32:
+        """Return a part of a tensor's first axis, as ``tensor`` does; threads may call it at once."""
+        shape = self._shapes[name]
+        each = matrix_shape(shape)[0] // max(shape[0], 1)
+        return self._rows(name, begin * each, end * each).reshape(end - begin, *shape[1:])
+
+    def stack_rows(self, name: str, index: int, begin: int, end: int) -> F32:
+        """Return rows of one matrix of a stack, (rows, columns), as ``rows`` does."""
+        each = self._shapes[name][1]
+        return self._rows(name, index * each + begin, index * each + end)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor's values."""
+        return self._shapes[name]
+
+    def _rows(self, name: str, begin: int, end: int) -> F32:
+        """Return rows of a tensor taken as a matrix."""
+        found = np.empty((end - begin, matrix_shape(self._shapes[name])[1]), dtype=np.float32)
         for piece in self._pieces[name].values():
-            rows, columns = slice(*piece.part.rows), slice(*piece.part.columns)
-            if piece.part.shape[0]:
-                found[rows, columns] = self._values(piece)
-        return found.reshape(self._shapes[name])
+            top, bottom = piece.part.rows
+            first, last = max(begin, top), min(end, bottom)
+            if first < last:
+                found[first - begin : last - begin, slice(*piece.part.columns)] = self._values(
+                    piece, first - top, last - top
+                )
+        return found
 
     def scale(self, name: str) -> float | None:
         """Return a static scale by the unified layout's name, or None when the checkpoint has none for it."""
         module, _, part = name.rpartition(".")
-        tensor = self._measured.get(f"{module}.weight")
+        tensor = self._linear(module)
         if tensor is None:
             return None
         if part in ("k_scale", "v_scale"):
@@ -85,11 +117,27 @@ class RankWeights:
         else:
             stored = part_name(tensor.name, part, LAYOUT)
         folder = self._files[tensor.file]
-        return float(folder.read(stored).ravel()[0]) if stored in folder.tensors else None
+        return float(_scales(folder, stored).ravel()[0]) if stored in folder.tensors else None
 
-    def input_factor(self, module: str) -> F32 | None:  # noqa: ARG002
-        """Return None: no format of this layout that the kit makes has a factor of the input."""
-        return None
+    def input_factor(self, module: str) -> F32 | None:
+        """Return what a module's input is multiplied by, (in features,), put together from the ranks; or None.
+
+        Raises ``TensorError`` for a factor that is not finite and above zero.
+        """
+        tensor = self._linear(module)
+        if tensor is None or part_name(tensor.name, PRE_QUANT_SCALE, LAYOUT) not in self._files[tensor.file].tensors:
+            return None
+        name = f"{module}.weight"
+        found = np.empty(self._shapes[name][-1], dtype=np.float32)
+        for piece in self._pieces[name].values():
+            folder, stored = self._files[piece.tensor.file], part_name(piece.tensor.name, PRE_QUANT_SCALE, LAYOUT)
+            found[slice(*piece.part.columns)] = to_float32(_scales(folder, stored), folder.tensors[stored].dtype)
+        return found
+
+    def _linear(self, module: str) -> RankTensor | None:
+        """Return a rank's tensor that a module lies in; all of them have the same static scales."""
+        pieces = self._pieces.get(f"{module}.weight")
+        return None if pieces is None else next(iter(pieces.values())).tensor
 
     def number_format(self, name: str) -> str:
         """Return how a tensor is stored, ``plain`` or a quantised format as a profile names it."""
@@ -97,7 +145,11 @@ class RankWeights:
 
     def _format_of(self, tensor: RankTensor) -> str:
         folder = self._files[tensor.file]
-        known = _PACKED.get(folder.tensors[tensor.name].dtype, ())
+        stored = folder.tensors[tensor.name]
+        if stored.dtype == "I8":
+            second = part_name(tensor.name, "weight_scale_2", LAYOUT) in folder.tensors
+            return "int8_sq" if stored.shape == tensor.shape else "w4a8_awq" if second else "int4_awq"
+        known = _PACKED.get(stored.dtype, ())
         return next((name for name in known if self._scale_of(tensor, name) in folder.tensors), PLAIN)
 
     def _note(self, tensor: RankTensor) -> None:
@@ -105,27 +157,24 @@ class RankWeights:
         for part in tensor.source.slices:
             self._pieces.setdefault(part.tensor, {}).setdefault(part, _Piece(tensor, part, row))
             row += part.shape[0]
-        for name in tensor.measured:
-            self._measured.setdefault(name, tensor)
 
     def _problems(self, tensors: list[RankTensor]) -> Iterator[KitError]:
         for tensor in tensors:
             found = self._files[tensor.file].tensors.get(tensor.name)
-            wanted = tensor.shape
-            if found is not None and found.dtype == "U8":
-                wanted = (*wanted[:-1], wanted[-1] // 2)
-            if found is None or found.shape != wanted:
+            if found is None or found.shape not in _shapes(tensor, found.dtype):
                 yield TensorError(
                     f"{tensor.name} of {tensor.file} is {'missing' if found is None else f'of shape {found.shape}'}",
                     why=f"the model gives this rank {list(tensor.shape)}",
                     hint="convert the checkpoint again",
                 )
 
-    def _values(self, piece: _Piece) -> F32:
-        """Return the numbers of a piece, (rows, columns)."""
+    def _values(self, piece: _Piece, first: int, last: int) -> F32:
+        """Return the numbers of some rows of a piece, (rows, columns)."""
         tensor, folder = piece.tensor, self._files[piece.tensor.file]
-        begin, end = piece.row, piece.row + piece.part.shape[0]
-        raw, chosen = _rows(folder, tensor.name, begin, end), self._format_of(tensor)
+        begin, end, chosen = piece.row + first, piece.row + last, self._format_of(tensor)
+        if chosen in GROUPED:
+            return self._unpacked(tensor, begin, end)
+        raw = _rows(folder, tensor.name, begin, end)
         if chosen == PLAIN:
             values = to_float32(raw, folder.tensors[tensor.name].dtype)
             bits = self._bits.get(tensor.fact.name) if tensor.fact else None
@@ -133,8 +182,19 @@ class RankWeights:
         parts = {"weight": raw, "weight_scale": self._scale_rows(tensor, chosen, begin, end)}
         second = part_name(tensor.name, "weight_scale_2", LAYOUT)
         if second in folder.tensors:
-            parts["weight_scale_2"] = folder.read(second)
-        return DECODERS[ENCODED_AS.get(chosen, chosen)](parts, "BF16")
+            parts["weight_scale_2"] = _scales(folder, second)
+        return _DECODERS[ENCODED_AS.get(chosen, chosen)](parts, "BF16")
+
+    def _unpacked(self, tensor: RankTensor, begin: int, end: int) -> F32:
+        """Return rows of four-bit codes times their scales; rows may begin and end in the middle of bytes."""
+        folder, top, bottom = self._files[tensor.file], begin // _IN_A_BYTE, -(-end // _IN_A_BYTE)
+        scale = part_name(tensor.name, "weight_scale", LAYOUT)
+        parts = {
+            "weight": _rows(folder, tensor.name, top, bottom).view(np.uint8),
+            "weight_scale": _scales(folder, scale, top * _IN_A_BYTE, bottom * _IN_A_BYTE),
+        }
+        skipped = begin - top * _IN_A_BYTE
+        return _DECODERS["int4_awq"](parts, "BF16")[skipped : skipped + end - begin]
 
     def _scale_of(self, tensor: RankTensor, chosen: str) -> str:
         return part_name(tensor.name, "weight_scale", LAYOUT, chosen)
@@ -143,9 +203,17 @@ class RankWeights:
         """Return the scales of some rows: theirs, or the one of their block."""
         folder, name = self._files[tensor.file], self._scale_of(tensor, chosen)
         if chosen == "fp8":
-            return folder.read(name).ravel()[begin // (tensor.source.rows // tensor.blocks) :][:1]
-        rows = _rows(folder, name, begin, end)
+            return _scales(folder, name).ravel()[begin // (tensor.source.rows // tensor.blocks) :][:1]
+        rows = _scales(folder, name, begin, end)
         return rows.ravel() if len(folder.tensors[name].shape) == 1 else rows
+
+
+def _shapes(tensor: RankTensor, dtype: str) -> tuple[tuple[int, ...], ...]:
+    """Return what the shape of a stored weight can be: halved where two codes of four bits lie in a byte."""
+    shape = tensor.shape
+    if dtype == "U8":
+        return ((*shape[:-1], shape[-1] // 2),)
+    return (shape, (shape[0] // _IN_A_BYTE, *shape[1:])) if dtype == "I8" else (shape,)
 
 
 def as_built(weight: F32, bits: int) -> F32:
@@ -172,3 +240,12 @@ def _rows(folder: WeightFolder, name: str, begin: int, end: int) -> Raw:
     """Return rows of a stored tensor taken as a matrix."""
     rows, columns = matrix_shape(folder.tensors[name].shape)
     return folder.rows(Slice(name, (0, rows), (0, columns)), begin, end)
+
+
+def _scales(folder: WeightFolder, name: str, begin: int = 0, end: int | None = None) -> Raw:
+    """Return rows of scales or factors, all of them without an end; raises ``TensorError`` for one that is none."""
+    found = folder.read(name) if end is None else _rows(folder, name, begin, end)
+    wrong = wrong_scales(found, folder.tensors[name])
+    if wrong.size:
+        raise bad_scale(f"{name} of {folder.files[0].path.name}", wrong, "convert the checkpoint again")
+    return found

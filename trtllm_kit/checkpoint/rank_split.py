@@ -61,6 +61,8 @@ class World:
     split: Split
     shapes: Mapping[str, tuple[int, ...]]
     """Of every stored tensor of the model, by name; nothing is read."""
+    vocabulary_multiple: int = 1
+    """What the vocabulary is filled up to a multiple of, before it is shared."""
     _wholes: dict[tuple[str, ...], Matrix] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -87,7 +89,8 @@ class World:
     def vocabulary(self, rank: Rank, name: str) -> Matrix:
         """Return a rank's rows of the embedding or the head; the last ranks are filled up with rows of zeros."""
         rows, _ = matrix_shape(self.shapes[name])
-        each = ceil(rows / self.split.tensor)
+        filled = ceil(rows / self.vocabulary_multiple) * self.vocabulary_multiple
+        each = ceil(filled / self.split.tensor)
         begin, end = (min(rows, (rank.tensor + more) * each) for more in (0, 1))
         return Matrix((self._rows(name, begin, end),), zero_rows=each - (end - begin))
 

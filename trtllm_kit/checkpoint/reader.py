@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from trtllm_kit.checkpoint.header import FileHeader, StoredTensor, read_header, reopen
+from trtllm_kit.checkpoint.header import INDEX, FileHeader, StoredTensor, read_header, reopen
 from trtllm_kit.checkpoint.matrix import Slice, whole
 from trtllm_kit.checkpoint.problems import raise_all
 from trtllm_kit.checkpoint.rectangle import Raw, rectangle
@@ -22,7 +22,6 @@ from trtllm_kit.files import UnfitFile, read_file
 from trtllm_kit.spec.hf_keys import as_json
 from trtllm_kit.strict_json import parse_json
 
-INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _LONGEST_NAME = 255
 """Bytes of a file's name that Linux file systems allow."""

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trtllm_kit.checkpoint.header import NUMPY_TYPES, StoredTensor, changed
+from trtllm_kit.checkpoint.header import StoredTensor, changed, item_bytes
 from trtllm_kit.checkpoint.matrix import matrix_shape
+from trtllm_kit.checkpoint.numpy_types import NUMPY_TYPES
 from trtllm_kit.units import KIB, MIB
 
 Raw = NDArray[Any]
@@ -30,7 +31,7 @@ def rectangle(
     Memory holds the rectangle and at most 4 MiB more. Raises ``WeightFileError`` when the file ends early.
     """
     height, width = matrix_shape(stored.shape if index is None else stored.shape[1:])
-    begin = stored.begin + (index or 0) * height * width * NUMPY_TYPES[stored.dtype].itemsize
+    begin = stored.begin + (index or 0) * height * width * item_bytes(stored.dtype)
     return _Rows(file, stored, begin, width).read(rows, columns)
 
 

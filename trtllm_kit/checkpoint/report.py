@@ -8,7 +8,7 @@ from typing import Any
 
 from trtllm_kit.checkpoint.evaluate import Comparison
 from trtllm_kit.checkpoint.gate import Judged, gate_failure, judge
-from trtllm_kit.checkpoint.loss import LayerLoss, weakest
+from trtllm_kit.checkpoint.loss import LayerLoss
 from trtllm_kit.spec.quality import Quality
 
 FIGURE_COLUMNS = ("figure", "value", "what it is")
@@ -21,7 +21,7 @@ def report_document(report: Comparison, asked: Quality) -> dict[str, Any]:
     document = asdict(report) | {
         "perplexity_ratio": report.perplexity_ratio,
         "layers": [asdict(layer) for layer in report.layers],
-        "weakest_layers": [layer.layer for layer in weakest(report.layers, len(report.layers))],
+        "weakest_layers": report.weakest_layers,
         "gate": [asdict(one) for one in judge(report, asked)],
         "verdict": "yes" if failure is None else "no",
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from trtllm_kit.checkpoint.header import NUMPY_TYPES
+from trtllm_kit.checkpoint.header import item_bytes
 from trtllm_kit.checkpoint.matrix import Matrix
 
 PLAIN = "plain"
@@ -70,7 +70,7 @@ class TensorStep:
     @property
     def nbytes(self) -> int:
         """Size of the data."""
-        return math.prod(self.shape) * NUMPY_TYPES[self.dtype].itemsize
+        return math.prod(self.shape) * item_bytes(self.dtype)
 
     @property
     def origin(self) -> str:

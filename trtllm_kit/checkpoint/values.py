@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from trtllm_kit.checkpoint.formats.bits import FLOATS, check_finite, converted, largest_magnitude
-from trtllm_kit.checkpoint.header import NUMPY_TYPES
 from trtllm_kit.checkpoint.matrix import Matrix, Slice, tile_ranges
+from trtllm_kit.checkpoint.numpy_types import NUMPY_TYPES
 from trtllm_kit.checkpoint.reader import WeightFolder
 from trtllm_kit.checkpoint.rectangle import Raw
 

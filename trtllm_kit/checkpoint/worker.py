@@ -16,12 +16,12 @@ from typing import IO, Any
 from packaging.version import InvalidVersion, Version
 
 from trtllm_kit.child import end, start
-from trtllm_kit.errors import MissingExtra, WorkerFailed
+from trtllm_kit.errors import MissingExtra, StorageError, WorkerFailed
 from trtllm_kit.printable import printable
 from trtllm_kit.progress import Progress
 from trtllm_kit.resources import package_file
 from trtllm_kit.strict_json import parse_json
-from trtllm_kit.units import format_seconds
+from trtllm_kit.units import format_bytes, format_seconds
 
 PYTHON_VARIABLE = "TRTKIT_QUANTIZE_PYTHON"
 """Environment variable that names the interpreter when the profile does not."""
@@ -88,6 +88,22 @@ def find_tools(python: str, least: Mapping[str, str] | None = None) -> Tools:
             f"{PYTHON_VARIABLE}) to its interpreter",
         )
     return Tools(python, found["versions"], found["device"], found["gpu"], found["gpu_bytes"])
+
+
+def memory_of(tools: Tools) -> int:
+    """Return the bytes that a model can lie in: of this machine, or of all GPUs where those are more."""
+    return max(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), tools.gpu_bytes)
+
+
+def require_memory(before: int, after: int, had: int, width: str, instead: str) -> None:
+    """Raise ``StorageError`` when nothing here can hold a model's bytes beside those of its result (PF14)."""
+    if before + after > had:
+        raise StorageError(
+            "this machine has too little memory for NVIDIA ModelOpt with this model",
+            why=f"{format_bytes(before)} in {width} + {format_bytes(after)} of the result, without activations; "
+            f"{format_bytes(had)} here",
+            hint=f"convert on a machine with more memory{instead}",
+        )
 
 
 def _lacking(versions: Mapping[str, str | None], wanted: Mapping[str, str]) -> Iterator[str]:

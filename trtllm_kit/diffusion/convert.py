@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,12 +13,20 @@ from pydantic import TypeAdapter
 
 from trtllm_kit.artifact import Manifest, read_manifest
 from trtllm_kit.checkpoint.header import read_header
-from trtllm_kit.checkpoint.worker import MODELOPT, Tools, find_tools, interpreter, run_worker
+from trtllm_kit.checkpoint.worker import (
+    MODELOPT,
+    Tools,
+    find_tools,
+    interpreter,
+    memory_of,
+    require_memory,
+    run_worker,
+)
 from trtllm_kit.diffusion.ssim import ssim
 from trtllm_kit.errors import ModelNotFound, QualityGateFailed, UnknownArchitecture, WorkerFailed
 from trtllm_kit.plan.plan import digest_of
 from trtllm_kit.progress import Progress
-from trtllm_kit.staging import Stage, require_apart, staged
+from trtllm_kit.staging import LOCK_SECONDS, Stage, require_apart, staged
 from trtllm_kit.strict_json import parse_json
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
@@ -25,6 +34,8 @@ CONFIG = "config.json"
 _CLASSES = ("UNet2DConditionModel", "UNet2DModel")
 _TOOLS = MODELOPT | {"diffusers": "0.30"}
 _EXPORT = "modelopt-export"
+_MATRIX = 2
+"""Axes of the weights that become INT8, a byte an element; convolutions stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,21 @@ class Recipe:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What a conversion is held to, and in which environment it runs."""
+
+    least: float = 0.0
+    """The least SSIM."""
+    lock_seconds: float = LOCK_SECONDS
+    """How long it waits for another run on the same output."""
+    python: str | None = None
+    """Interpreter that has NVIDIA ModelOpt; None for the variable's, or the running one."""
+
+
+_USUAL = Terms()
+
+
+@dataclass(frozen=True)
 class Converted:
     """A finished UNet."""
 
@@ -49,22 +75,24 @@ class Converted:
     """Of what both UNets come to from the same noise (latents, for a latent model)."""
 
 
-def convert_unet(
-    source: Path, out: Path, recipe: Recipe, progress: Progress, *, python: str | None = None, least: float = 0.0
-) -> Converted:
+def convert_unet(source: Path, out: Path, recipe: Recipe, progress: Progress, terms: Terms = _USUAL) -> Converted:
     """Write the INT8 UNet of ``source`` (a UNet's folder, or a pipeline's with one in ``unet``) into ``out``.
 
-    Raises ``ModelNotFound``, ``UnknownArchitecture``, ``UsageError``, ``MissingTool``, ``MissingExtra`` before the
-    first byte; ``WorkerFailed``, ``StorageError``, and ``QualityGateFailed`` below ``least``, which leaves no output.
+    Raises, before the first byte: ``ModelNotFound``, ``UnknownArchitecture``, ``UsageError``, ``MissingTool``,
+    ``MissingExtra``, ``LockTimeout``, ``StorageError`` (too little memory); then ``WorkerFailed``, ``StorageError``,
+    and ``QualityGateFailed`` below ``terms.least``, which leaves no output.
     """
     require_apart(out, source)
-    folder = _unet_in(source)
-    tools = find_tools(interpreter(python), _TOOLS)
+    folder, least = _unet_in(source), terms.least
+    require_apart(out, folder)  # a link may lead elsewhere
+    tools = find_tools(interpreter(terms.python), _TOOLS)
     identity = {name: _sha256(folder / name) for name in (CONFIG, WEIGHTS)}
-    with staged(out, "checkpoint", digest_of([asdict(recipe), identity, tools.identity])) as stage:
+    key = digest_of([asdict(recipe), identity, tools.identity])
+    with staged(out, "checkpoint", key, terms.lock_seconds) as stage:
         if stage is None:
             manifest = read_manifest(out, "checkpoint")
             return Converted(_held(manifest, least), up_to_date=True, ssim=float(manifest.facts["ssim"]))
+        require_room(folder, memory_of(tools))
         likeness = _make(stage, folder, recipe, tools, progress)
         _require(likeness, least)
         facts = {"task": "diffusion", "weights": "int8_sq", "made_with": tools.identity, "ssim": likeness}
@@ -90,6 +118,14 @@ def _unet_in(source: Path) -> Path:
         )
     read_header(folder / WEIGHTS)
     return folder
+
+
+def require_room(folder: Path, memory_bytes: int) -> None:
+    """Raise ``StorageError`` when the memory cannot hold a UNet beside the least that its INT8 one takes."""
+    stored = read_header(folder / WEIGHTS).tensors.values()
+    before = sum(one.nbytes for one in stored)
+    after = sum(math.prod(one.shape) if len(one.shape) == _MATRIX else one.nbytes for one in stored)
+    require_memory(before, after, memory_bytes, "its own format", "")
 
 
 def _make(stage: Stage, folder: Path, recipe: Recipe, tools: Tools, progress: Progress) -> float:

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 _RECIPES = {
@@ -21,6 +22,7 @@ _RECIPES = {
 _CACHES = {"fp8": "FP8_KV_CFG", "nvfp4": "NVFP4_KV_CFG"}
 _SEARCHED = ("int4_awq", "w4a8_awq", "int8_sq")
 _QUANTIZERS = ("*weight_quantizer", "*input_quantizer")
+_CACHE_SCALE = "_cache_scaling_factor"
 _SEEDED = 0
 
 
@@ -94,7 +96,9 @@ def _config(mtq: Any, request: dict[str, Any]) -> dict[str, Any]:
         recipe = copy.deepcopy(getattr(mtq, _RECIPES[group["format"]]))
         for pattern in group["patterns"]:
             entries += _of_modules(recipe, pattern, request.get("group_size"))
-    if request["kv_cache"] in _CACHES:
+    if request["kv_cache"] == "int8":
+        entries.append({"quantizer_name": "*[kv]_bmm_quantizer", "cfg": {"num_bits": 8, "axis": None}, "enable": True})
+    elif request["kv_cache"] in _CACHES:
         cache = getattr(mtq, _CACHES[request["kv_cache"]])["quant_cfg"]
         entries += [entry for entry in cache if entry.get("enable", True)]
     searched = [group["format"] for group in request["modules"] if group["format"] in _SEARCHED]
@@ -119,8 +123,37 @@ def _export(model: Any, request: dict[str, Any]) -> None:
     import torch
     from modelopt.torch.export import export_hf_checkpoint
 
+    if "ranks" in request:
+        _export_ranks(model, request)
+        return
     with torch.inference_mode():
         export_hf_checkpoint(model, dtype=getattr(torch, request["dtype"]), export_dir=request["out"])
+
+
+def _export_ranks(model: Any, request: dict[str, Any]) -> None:
+    """Write one file a rank for ``trtllm-build``, without the scales of the KV cache that its release does not read."""
+    import torch
+    from modelopt.torch.export.model_config_export import torch_to_tensorrt_llm_checkpoint
+    from safetensors.torch import save_file
+
+    ranks = request["ranks"]
+    out = Path(request["out"])
+    out.mkdir()
+    with torch.inference_mode():
+        made = torch_to_tensorrt_llm_checkpoint(
+            model,
+            ranks["decoder"],
+            getattr(torch, request["dtype"]),
+            inference_tensor_parallel=ranks["tensor"],
+            inference_pipeline_parallel=ranks["pipeline"],
+        )
+        for config, weights, _ in made:
+            kept = {
+                name: tensor.clone()  # a tied head is the embedding itself, which a file cannot say
+                for name, tensor in weights.items()
+                if not name.endswith(_CACHE_SCALE) or name.rpartition(".")[2] in ranks["cache_scales"]
+            }
+            save_file(kept, out / f"rank{config['rank']}.safetensors")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,22 @@ from trtllm_kit.reference.linear import Linear
 from trtllm_kit.reference.numeric import Observe, rms_norm, softcap, softmax
 from trtllm_kit.reference.rope import Rotation
 from trtllm_kit.spec.model import Attention, QueryTemperature
+
+
+class Run(NamedTuple):
+    """Tokens of one sequence, and what they need of it."""
+
+    rotation: Rotation
+    cache: LayerCache
+    tokens: int
+
+
+def places(runs: Sequence[Run]) -> Iterator[slice]:
+    """Yield where the tokens of each run are when they stand one behind the other."""
+    end = 0
+    for run in runs:
+        end += run.tokens
+        yield slice(end - run.tokens, end)
 
 
 @dataclass(frozen=True)
@@ -34,16 +52,26 @@ class AttentionBlock:
 
     def __call__(self, hidden: F32, rotation: Rotation, cache: LayerCache, observe: Observe | None = None) -> F32:
         """Attend from (tokens, hidden) to all that ``cache`` holds, the tokens included; return (tokens, hidden)."""
-        queries = self._heads(self.query(hidden, observe), self.query_norm, rotation)
+        return self.together(hidden, [Run(rotation, cache, len(hidden))], observe)
+
+    def together(self, hidden: F32, runs: Sequence[Run], observe: Observe | None = None) -> F32:
+        """Do the same for several sequences, whose tokens stand one behind the other, with one pass of the weights."""
+        queries, keys, values = (linear(hidden, observe) for linear in (self.query, self.key, self.value))
+        mixed = np.empty_like(queries, shape=(len(hidden), self.shape.heads * self.shape.head_dim))
+        for run, at in zip(runs, places(runs), strict=True):
+            mixed[at] = self._mixed(queries[at], keys[at], values[at], run, observe)
+        return self.out(mixed, observe)
+
+    def _mixed(self, queried: F32, keyed: F32, valued: F32, run: Run, observe: Observe | None) -> F32:
+        queries = self._heads(queried, self.query_norm, run.rotation)
         if self.shape.temperature is not None:
-            queries = queries * temperature(self.shape.temperature, cache.length, len(hidden))[:, None, None]
-        keys = self._heads(self.key(hidden, observe), self.key_norm, rotation)
-        values = self.value(hidden, observe).reshape(keys.shape)
+            queries = queries * temperature(self.shape.temperature, run.cache.length, run.tokens)[:, None, None]
+        keys = self._heads(keyed, self.key_norm, run.rotation)
+        values = valued.reshape(keys.shape)
         if observe is not None:
             observe(f"{self.name}.k_cache", keys)
             observe(f"{self.name}.v_cache", values)
-        all_keys, all_values = cache.append(keys, values)
-        return self.out(attend(queries, all_keys, all_values, self.shape, self.sinks), observe)
+        return attend(queries, *run.cache.append(keys, values), self.shape, self.sinks)
 
     def new_cache(self, scales: KvScales | None) -> LayerCache:
         """Return an empty cache of this shape."""
@@ -75,8 +103,23 @@ def attend(queries: F32, keys: F32, values: F32, shape: Attention, sinks: F32 | 
     ``queries`` is (tokens, heads, head_dim); ``keys`` is (kv_heads, length, head_dim), ``values`` (kv_heads, length,
     value width), and their last ``tokens`` entries belong to the queries. Each KV head serves ``heads / kv_heads``
     query heads. A query sees itself and what came before it in its window or chunk. ``sinks``, (heads,), are one
-    score more for each query, which has no value.
+    score more for each query, which has no value. Memory holds the scores of a few queries at a time.
     """
+    tokens, length = len(queries), keys.shape[1]
+    step = max(_SCORES // (queries.shape[1] * length), 1)
+    seen = [(begin, min(begin + step, tokens)) for begin in range(0, tokens, step)]
+    parts = [
+        _attend(queries[begin:end], keys[:, : length - tokens + end], values[:, : length - tokens + end], shape, sinks)
+        for begin, end in seen
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+_SCORES = 1 << 22
+"""Scores that are held at once, 16 MiB in float32."""
+
+
+def _attend(queries: F32, keys: F32, values: F32, shape: Attention, sinks: F32 | None) -> F32:
     tokens, heads, head_dim = queries.shape
     kv_heads, length, _ = keys.shape
     grouped = queries.reshape(tokens, kv_heads, heads // kv_heads, head_dim).transpose(1, 2, 0, 3)

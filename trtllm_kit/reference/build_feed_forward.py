@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from trtllm_kit.dtypes import F32
@@ -11,6 +12,7 @@ from trtllm_kit.reference.layer_reader import LayerReader
 from trtllm_kit.reference.linear import Linear
 from trtllm_kit.reference.numeric import gelu, gelu_tanh, silu
 from trtllm_kit.reference.routing import Router
+from trtllm_kit.reference.streamed import ExpertColumns
 from trtllm_kit.spec.model import Dense, ModelSpec
 from trtllm_kit.spec.tensors import Role, layer_tensors
 
@@ -24,7 +26,7 @@ _SHARED = (Role.SHARED_GATE, Role.SHARED_UP, Role.SHARED_DOWN)
 
 def build_feed_forward(model: ModelSpec, number: int, read: LayerReader) -> FeedForward:
     """Build the block of decoder layer ``number`` (0-based)."""
-    block, modules = model.layers[number].feed_forward, _modules(model, number)
+    block, modules = model.layers[number].block, _modules(model, number)
     if isinstance(block, Dense):
         return _dense(model, block, modules, read)
     experts = _fused_experts(model, modules, read) if block.fused else _gated(model, modules, _ROUTED, read)
@@ -80,21 +82,25 @@ def _columns(model: ModelSpec, width: int) -> _Columns:
 def _fused_experts(model: ModelSpec, modules: _Modules, read: LayerReader) -> tuple[GatedBlock, ...]:
     """Split fused tensors, stored (experts, in features, out features), into one block an expert."""
     gate_up, down = _Fused(read, modules[Role.EXPERT_GATE_UP][0]), _Fused(read, modules[Role.EXPERT_DOWN][0])
-    columns = _columns(model, gate_up.weight.shape[-1] // 2)
+    columns = _columns(model, gate_up.shape[-1] // 2)
     return tuple(
         _block(model, gate_up.linear(expert, columns.gate), gate_up.linear(expert, columns.up), down.linear(expert))
-        for expert in range(len(gate_up.weight))
+        for expert in range(gate_up.shape[0])
     )
 
 
 _ALL = slice(None)
+_OUTPUTS_FIRST = ("mxfp4",)
+"""Formats of stacks that lie the other way round in the file: a part of the inputs is in all of an expert."""
 
 
 class _Fused:
     """One projection of all experts."""
 
     def __init__(self, read: LayerReader, name: str) -> None:
-        self.weight = read.weights.tensor(name)
+        self.shape = read.weights.shape(name)
+        self._whole = None if read.streamed else read.weights.tensor(name)
+        self._weights = read.weights
         self._name = name
         self._bias = read.optional(f"{name}_bias")
         self._scale = read.weights.scale(f"{name}_input_scale")
@@ -103,4 +109,10 @@ class _Fused:
     def linear(self, expert: int, columns: slice = _ALL) -> Linear:
         """Return some output features of one expert; ``reference`` sees its input as ``name.expert``."""
         bias = None if self._bias is None else self._bias[expert, columns]
-        return Linear(f"{self._name}.{expert}", self.weight[expert, :, columns].T, bias, self._scale, self._format)
+        return Linear(f"{self._name}.{expert}", self._weight(expert, columns), bias, self._scale, self._format)
+
+    def _weight(self, expert: int, columns: slice) -> F32 | ExpertColumns:
+        if self._whole is not None:
+            return self._whole[expert, :, columns].T
+        read = partial(self._weights.stack_rows, self._name, expert)
+        return ExpertColumns(read, (self.shape[1], self.shape[2]), columns, whole=self._format in _OUTPUTS_FIRST)

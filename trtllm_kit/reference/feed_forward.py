@@ -9,7 +9,7 @@ import numpy as np
 
 from trtllm_kit.dtypes import F32
 from trtllm_kit.reference.linear import Linear
-from trtllm_kit.reference.numeric import Observe, sigmoid
+from trtllm_kit.reference.numeric import Observe, row_tiles, sigmoid
 from trtllm_kit.reference.routing import Router, best
 
 
@@ -24,8 +24,11 @@ class DenseBlock:
 
     def __call__(self, hidden: F32, observe: Observe | None = None) -> F32:
         """Map (tokens, hidden) to (tokens, hidden)."""
-        opened = self.activation(self.gate(hidden, observe)) * self.up(hidden, observe)
-        return self.down(opened, observe)
+        gate, up = self.gate(hidden, observe), self.up(hidden, observe)
+        for at in row_tiles(gate):
+            gate[at] = self.activation(gate[at]) * up[at]
+        del up
+        return self.down(gate, observe)
 
 
 @dataclass(frozen=True)
@@ -39,9 +42,13 @@ class ClippedBlock:
 
     def __call__(self, hidden: F32, observe: Observe | None = None) -> F32:
         """Map (tokens, hidden) to (tokens, hidden)."""
-        gate = np.minimum(self.gate(hidden, observe), np.float32(self.limit))
-        up = np.clip(self.up(hidden, observe), np.float32(-self.limit), np.float32(self.limit))
-        return self.down((up + 1) * gate * sigmoid(np.float32(_SLOPE) * gate), observe)
+        gate, up = self.gate(hidden, observe), self.up(hidden, observe)
+        limit = np.float32(self.limit)
+        for at in row_tiles(gate):
+            opened, lifted = np.minimum(gate[at], limit), np.clip(up[at], -limit, limit) + 1
+            gate[at] = lifted * opened * sigmoid(np.float32(_SLOPE) * opened)
+        del up
+        return self.down(gate, observe)
 
 
 GatedBlock = DenseBlock | ClippedBlock

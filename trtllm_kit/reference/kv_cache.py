@@ -1,4 +1,4 @@
-"""Keys and values of the tokens a sequence has seen, in float32 or rounded to FP8 or NVFP4."""
+"""Keys and values of the tokens a sequence has seen, in float32 or rounded to FP8, INT8 or NVFP4."""
 
 from __future__ import annotations
 

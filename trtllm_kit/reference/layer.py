@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from trtllm_kit.dtypes import F32
-from trtllm_kit.reference.attention import AttentionBlock
+from trtllm_kit.reference.attention import AttentionBlock, Run
 from trtllm_kit.reference.build_feed_forward import FeedForward, build_feed_forward
 from trtllm_kit.reference.kv_cache import KvScales, LayerCache
 from trtllm_kit.reference.latent import LatentBlock
@@ -42,12 +42,15 @@ class DecoderLayer:
 
     def __call__(self, hidden: F32, rotation: Rotation, cache: LayerCache, observe: Observe | None = None) -> F32:
         """Map (tokens, hidden) to (tokens, hidden), adding the tokens' keys and values to ``cache``."""
-        hidden = hidden + self.attended(hidden, rotation, cache, observe)
+        hidden = hidden + self.attended(hidden, [Run(rotation, cache, len(hidden))], observe)
         return hidden + self.fed(hidden, observe)
 
-    def attended(self, hidden: F32, rotation: Rotation, cache: LayerCache, observe: Observe | None = None) -> F32:
-        """Return what attention adds to the (tokens, hidden) state at the layer's beginning."""
-        attended = self.attention(self._norm(hidden, self.norms.before_attention), rotation, cache, observe)
+    def attended(self, hidden: F32, runs: Sequence[Run], observe: Observe | None = None) -> F32:
+        """Return what attention adds to the (tokens, hidden) state at the layer's beginning.
+
+        ``hidden`` has the tokens of each run behind those of the one before it.
+        """
+        attended = self.attention.together(self._norm(hidden, self.norms.before_attention), runs, observe)
         return self._norm(attended, self.norms.after_attention)
 
     def fed(self, hidden: F32, observe: Observe | None = None) -> F32:
@@ -63,9 +66,14 @@ class DecoderLayer:
         return self.attention.new_cache(self.kv_scales)
 
 
-def build_layer(model: ModelSpec, number: int, weights: Weights, kv_format: KvFormat) -> DecoderLayer:
-    """Build decoder layer ``number`` (0-based) from the tensors that ``spec.tensors`` names."""
-    read = LayerReader(weights, frozenset(_names(model, number)))
+def build_layer(
+    model: ModelSpec, number: int, weights: Weights, kv_format: KvFormat, *, streamed: bool = False
+) -> DecoderLayer:
+    """Build decoder layer ``number`` (0-based) from the tensors that ``spec.tensors`` names.
+
+    When ``streamed``, its matrices are read anew for each product, and only its vectors are held.
+    """
+    read = LayerReader(weights, frozenset(_names(model, number)), streamed)
     base = f"{model.prefix}layers.{number}."
     return DecoderLayer(
         attention=_attention(model, number, read),
@@ -137,7 +145,7 @@ def _latent(base: str, shape: Attention, latent: Latent, read: LayerReader) -> L
     )
 
 
-_SCALED: tuple[KvFormat, ...] = ("fp8", "nvfp4")
+_SCALED: tuple[KvFormat, ...] = ("fp8", "int8", "nvfp4")
 
 
 def _kv_scales(weights: Weights, base: str, kv_format: KvFormat) -> KvScales:

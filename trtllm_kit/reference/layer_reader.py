@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from typing import Protocol
 
 from trtllm_kit.dtypes import F32
 from trtllm_kit.reference.linear import Linear
+from trtllm_kit.reference.streamed import RowBlocks
 
 
 class Weights(Protocol):
@@ -16,6 +18,15 @@ class Weights(Protocol):
 
     def tensor(self, name: str) -> F32:
         """Return a tensor as float32, multiplied by its scale when it is quantised."""
+
+    def rows(self, name: str, begin: int, end: int) -> F32:
+        """Return a part of a tensor's first axis: rows of a matrix, matrices of a stack; in any thread."""
+
+    def stack_rows(self, name: str, index: int, begin: int, end: int) -> F32:
+        """Return rows of one matrix of a stack, (rows, columns); in any thread."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor's values."""
 
     def scale(self, name: str) -> float | None:
         """Return a scalar such as ``….input_scale``, or None when the checkpoint holds none of that name."""
@@ -27,18 +38,28 @@ class Weights(Protocol):
         """Return how a tensor is stored, ``plain`` or a quantised format as a profile names it."""
 
 
+def matrix(weights: Weights, name: str, *, streamed: bool) -> F32 | RowBlocks:
+    """Return a matrix, or how its rows are read."""
+    if not streamed:
+        return weights.tensor(name)
+    rows, columns = weights.shape(name)
+    return RowBlocks(partial(weights.rows, name), 0, rows, columns)
+
+
 @dataclass(frozen=True)
 class LayerReader:
     """Reads by name; ``names`` are the tensors the model spec gives the layer."""
 
     weights: Weights
     names: frozenset[str]
+    streamed: bool = False
+    """Whether matrices are read anew for each product, so that memory holds none of them whole."""
 
     def linear(self, module: str) -> Linear:
         """Return the linear layer of that name, with its bias and its input scale when they are there."""
         return Linear(
             name=module,
-            weight=self.weights.tensor(f"{module}.weight"),
+            weight=matrix(self.weights, f"{module}.weight", streamed=self.streamed),
             bias=self.optional(f"{module}.bias"),
             input_scale=self.weights.scale(f"{module}.input_scale"),
             number_format=self.weights.number_format(f"{module}.weight"),

@@ -12,9 +12,10 @@ from trtllm_kit.dtypes import F32
 from trtllm_kit.errors import UsageError
 from trtllm_kit.reference.kv_cache import KvCache
 from trtllm_kit.reference.layer import build_layer, read_norm
-from trtllm_kit.reference.layer_reader import Weights
+from trtllm_kit.reference.layer_reader import Weights, matrix
 from trtllm_kit.reference.numeric import Observe, rms_norm, softcap
 from trtllm_kit.reference.rope import rotary_tables
+from trtllm_kit.reference.streamed import RowBlocks
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile_formats import KvFormat
 
@@ -27,9 +28,9 @@ _CHUNK = 512
 class Embedding:
     """Token ids to hidden states."""
 
-    def __init__(self, model: ModelSpec, weights: Weights) -> None:
-        """Read the (vocab, hidden) table."""
-        self.table = weights.tensor(f"{model.prefix}embed_tokens.weight")
+    def __init__(self, model: ModelSpec, weights: Weights, *, streamed: bool = False) -> None:
+        """Read the (vocab, hidden) table; when ``streamed``, each call reads the rows it wants."""
+        self.table = matrix(weights, f"{model.prefix}embed_tokens.weight", streamed=streamed)
         self._scale = np.float32(model.embedding_scale)
 
     def __call__(self, tokens: Tokens) -> F32:
@@ -42,26 +43,34 @@ class Embedding:
                 why=f"ids run from 0 to {len(self.table) - 1}",
                 hint="tokenise the text with the tokenizer in the model's own folder",
             )
-        return self.table[ids] * self._scale
+        rows = self.table.take(ids) if isinstance(self.table, RowBlocks) else self.table[ids]
+        return rows * self._scale
 
 
 class Head:
     """Hidden states to logits: the final norm and the output matrix, which a tied model shares with its embedding."""
 
-    def __init__(self, model: ModelSpec, weights: Weights, embedding: Embedding | None = None) -> None:
-        """Read the norm and the matrix; a tied model's matrix is taken from ``embedding`` when it is given."""
+    def __init__(
+        self, model: ModelSpec, weights: Weights, embedding: Embedding | None = None, *, streamed: bool = False
+    ) -> None:
+        """Read the norm and the matrix; a tied model's matrix is taken from ``embedding`` when it is given.
+
+        When ``streamed``, each call reads the matrix anew, some rows at a time.
+        """
+        self.vocab = model.vocab
         self._epsilon = model.norm_epsilon
         self._softcap = model.logit_softcap
         self._norm = read_norm(model, weights, f"{model.prefix}norm.weight")
         if not model.tied_embeddings:
-            self._matrix = weights.tensor(model.head_name)
+            self._matrix = matrix(weights, model.head_name, streamed=streamed)
         else:
-            self._matrix = (embedding or Embedding(model, weights)).table
+            self._matrix = (embedding or Embedding(model, weights, streamed=streamed)).table
 
     def __call__(self, hidden: F32) -> F32:
         """Map (tokens, hidden) after the last layer to (tokens, vocab)."""
         normed: F32 = rms_norm(hidden, self._norm, self._epsilon)
-        logits: F32 = normed @ self._matrix.T
+        table = self._matrix
+        logits: F32 = table.product(normed) if isinstance(table, RowBlocks) else normed @ table.T
         return logits if self._softcap is None else softcap(logits, self._softcap)
 
 

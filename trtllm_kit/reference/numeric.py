@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -12,6 +12,16 @@ from trtllm_kit.dtypes import F32, round_e4m3
 Observe = Callable[[str, F32], None]
 """Sees (name, values) as the forward pass goes: the input of the linear ``name``, or the keys or values
 that enter the KV cache under ``<attention>.k_cache`` and ``<attention>.v_cache``."""
+
+
+_TILE_ELEMENTS = 1 << 18
+"""Of a matrix that is worked on some rows at a time; a core's cache holds them and what is made of them."""
+
+
+def row_tiles(values: F32) -> Iterator[slice]:
+    """Yield the rows of (tokens, features) a few at a time, so that what is made of them takes little memory."""
+    step = max(_TILE_ELEMENTS // max(values.shape[-1], 1), 1)
+    yield from (slice(at, at + step) for at in range(0, len(values), step))
 
 
 def rms_norm(values: F32, weight: F32, epsilon: float) -> F32:

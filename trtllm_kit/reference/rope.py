@@ -109,6 +109,12 @@ def frequencies(rope: Rope, head_dim: int, longest: int | None = None) -> F32:
                 why="its frequencies change with the length of each prompt; those of the other kinds are fixed",
                 hint="convert with quantization.weights: bf16 and kv_cache: bf16, which needs no forward pass",
             )
+        case "proportional":
+            raise UnknownArchitecture(
+                "the reference forward pass cannot run rope kind 'proportional'",
+                why="only Gemma 4 has it, which is planned and not converted",
+                hint="serve the checkpoint as it is",
+            )
 
 
 def _llama3(base: F32, rope: Rope) -> F32:

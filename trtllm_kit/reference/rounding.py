@@ -42,10 +42,10 @@ def rounded_entry(values: F32, number_format: str, scale: float) -> F32:
 
     In NVFP4 blocks of 16 have an e4m3 scale of their own on top, as a linear layer's input has.
     """
-    if number_format == "nvfp4":
+    if number_format == "nvfp4" and values.size:  # a latent cache has no values
         entries = values.reshape(-1, values.shape[-1])
         return _nvfp4(entries, cost_of("nvfp4").block, np.float32(scale)).reshape(values.shape)
-    return fake_e4m3(values, scale)
+    return _int8(values, np.float32(scale)) if number_format == "int8" else fake_e4m3(values, scale)
 
 
 def _int8(values: F32, scale: np.float32) -> F32:

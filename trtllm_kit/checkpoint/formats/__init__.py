@@ -60,6 +60,9 @@ _MEASURED = {
     ("fp8_once", "kv_scale"): fp8.cache_scale,
     ("fp8_once", "k_scale"): fp8.cache_scale,
     ("fp8_once", "v_scale"): fp8.cache_scale,
+    ("int8", "kv_scale"): eight_bit.int8_cache_scale,
+    ("int8", "k_scale"): eight_bit.int8_cache_scale,
+    ("int8", "v_scale"): eight_bit.int8_cache_scale,
 }
 
 

@@ -149,6 +149,11 @@ def decode_fp8_rowwise(parts: Mapping[str, Raw], dtype: str) -> F32:  # noqa: AR
     return values
 
 
+def int8_cache_scale(amax: float) -> np.float32:
+    """Return the scale of an INT8 KV cache in an engine's checkpoint: amax / 127 as ModelOpt has it, 1 for zeros."""
+    return np.float32(amax) / np.float32(127.0) if amax > 0 else np.float32(1.0)
+
+
 def decode_int8_wo(parts: Mapping[str, Raw], dtype: str) -> F32:  # noqa: ARG001
     """Return code times the scale of its row, (rows, columns) from ``weight`` and ``weight_scale`` (rows,)."""
     values: F32 = parts["weight"].view(np.int8).astype(np.float32) * parts["weight_scale"][..., None]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from trtllm_kit.checkpoint.formats import eight_bit, four_bit
 from trtllm_kit.checkpoint.formats.base import Decoder, Part
 from trtllm_kit.plan.formats import GROUP_SIZE
+from trtllm_kit.spec.profile_formats import PartFormat
 
 PRE_QUANT_SCALE = "pre_quant_scale"
 Parts = Callable[[int, int], tuple[Part, ...]]
@@ -41,6 +42,9 @@ SEARCHED: Mapping[str, Parts] = {
     "int8_sq": _int8_sq,
 }
 """The parts of a matrix, ``weight`` first, that are always there, by format and group size."""
+
+FACTORED: frozenset[PartFormat] = frozenset({"int4_wo", "int4_awq", "w4a8_awq", "int8_sq"})
+"""Formats, as a profile names them, beside whose weights a factor of the input may stand."""
 
 SEARCHED_DECODERS: Mapping[str, Decoder] = {
     "int4_awq": four_bit.decode_int4_wo,
