@@ -122,17 +122,20 @@ def test_a_release_between_those_read_is_not_certain() -> None:
 
 
 def test_unknown_keys_are_found_at_every_depth_in_document_order() -> None:
-    """Nested unknown keys are dotted; the inside of an open section is left alone."""
+    """Nested unknown keys are dotted; of another kind they are as unknown; what a release leaves free is left alone."""
     document = {
         "use_cuda_graph": True,
         "kv_cache_config": {"dtype": "fp8", "kv_cache_dtype": "fp8"},
-        "sparse_attention_config": {"anything": 1},
+        "env_overrides": {"ANYTHING": "1"},
+        "sparse_attention_config": {"algorithm": "DSA", "index_topk": 2048, "window_size": 32},
+        "lora_config": {"max_lora_rank": 8, "rank": 8},
         "speculative_config": {"decoding_type": "Eagle", "max_draft_len": 3, "acceptance_rate_threshold": 0.5},
         "build_config": {"max_batch_size": 1},
     }
     found = unknown_llm_api_keys("1.2.1", document)
     spoken = "speculative_config.acceptance_rate_threshold"
-    assert ("use_cuda_graph", "kv_cache_config.kv_cache_dtype", spoken, "build_config") == found
+    inside = ("sparse_attention_config.window_size", "lora_config.rank", spoken)
+    assert ("use_cuda_graph", "kv_cache_config.kv_cache_dtype", *inside, "build_config") == found
 
 
 def test_the_limits_stand_in_build_config_in_1_0_only() -> None:

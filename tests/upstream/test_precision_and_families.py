@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import yaml
 
 from trtllm_kit.plan.formats import FORMATS
 from trtllm_kit.upstream import known_releases
-from trtllm_kit.upstream.families import World, family_support
+from trtllm_kit.upstream.families import World, family_support, unlisted
 from trtllm_kit.upstream.memory import activation_coefficient, buffer_bytes, holds_window_only, kv_reserved_share
 from trtllm_kit.upstream.precision import Part, formats_for, precision
 
@@ -193,3 +194,33 @@ def test_fixed_buffers() -> None:
 def test_only_sliding_layers_are_known_to_free_tokens() -> None:
     """Chunked layers are counted with all their tokens, since no release was seen to free them."""
     assert [False, True, False] == [holds_window_only(kind) for kind in ("full", "sliding", "chunked")]
+
+
+def test_every_model_that_people_serve_is_answered(shared: Path) -> None:
+    """Each architecture of the recorded configurations has its releases, or a row that says none read lists it."""
+    found = set()
+    for path in sorted((shared / "models").glob("*_config.json")):
+        found |= set(json.loads(path.read_text("utf-8")).get("architectures") or ())
+    assert len(found) > 20
+    listed = {name for name in found if family_support(name, "llm-api", "main") is not None}
+    assert found - listed == {name for name in found if unlisted(name) is not None}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "version", "certainty"),
+    [
+        ("DeepseekV32ForCausalLM", "1.0.0", None),
+        ("DeepseekV32ForCausalLM", "1.2.1", "read"),
+        ("Glm4MoeForCausalLM", "1.2.1", None),
+        ("Glm4MoeForCausalLM", "1.3.0rc14", "recalled"),
+        ("Glm4MoeForCausalLM", "1.3.0rc20", "read"),
+        ("DeepseekV4ForCausalLM", "1.3.0rc20", None),
+        ("DeepseekV4ForCausalLM", "1.4.0rc2", "near"),
+        ("DeepseekV4ForCausalLM", "main", "read"),
+        ("KimiK3ForConditionalGeneration", "main", None),
+    ],
+)
+def test_a_family_is_sure_where_its_list_was_read(architecture: str, version: str, certainty: str | None) -> None:
+    """Between two lists the answer is not certain; before the older one there is none."""
+    found = family_support(architecture, "llm-api", version)
+    assert certainty == (found.certainty if found else None)

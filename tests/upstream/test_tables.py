@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from trtllm_kit.resources import package_file
+from trtllm_kit.upstream import known_releases, release
 from trtllm_kit.upstream.facts import in_range, read_table, spelt_out, version_key
 
-TABLES = sorted(path.stem for path in package_file("upstream").glob("*.yaml"))
+TABLES = sorted(path.stem for ending in ("yaml", "json") for path in package_file("upstream").glob(f"*.{ending}"))
 IDENTITY = (
     "key", "name", "architecture", "world", "part", "format", "kind", "kinds", "attention", "version", "layout",
-    "method", "scheme",
+    "method", "scheme", "flag", "field", "mode", "backend", "program", "old", "server", "path", "tag", "pattern",
+    "model", "keys", "option",
 )  # fmt: skip
 """Fields that together say what a row is about; two rows about the same must not share a release."""
 NOT_ROWS = ("sources", "defaults")
@@ -24,18 +26,20 @@ def rows_of(table: str) -> list[tuple[str, dict[str, Any]]]:
     """Return every row of a table with its section, rows inside rows too."""
     found: list[tuple[str, dict[str, Any]]] = []
     for section, entries in read_table(table).items():
-        if section in NOT_ROWS:
+        if section in NOT_ROWS or not isinstance(entries, list):
             continue
-        for entry in entries:
+        for entry in (entry for entry in entries if isinstance(entry, dict)):
             found.append((section, entry))
-            found += [(f"{section}.{entry['name']}", value) for value in entry.get("values", ())]
+            found += [
+                (f"{section}.{entry['name']}", value) for value in entry.get("values", ()) if isinstance(value, dict)
+            ]
     return found
 
 
 def test_every_table_of_the_folder_is_checked() -> None:
     """A table added to the folder is covered without touching this test."""
     assert {"releases", "llm_api", "precision", "families", "memory", "triton_llmapi"} <= set(TABLES)
-    assert {"bounds", "combinations"} <= set(TABLES)
+    assert {"bounds", "combinations", "llm_api_inside"} <= set(TABLES)
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -74,6 +78,30 @@ def test_no_two_rows_speak_of_the_same_thing_in_the_same_release(table: str) -> 
     for what, entries in alike.items():
         for one, other in combinations(entries, 2):
             assert not overlap(one, other), what
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_what_was_read_was_read_in_a_release_of_the_range(table: str) -> None:
+    """A row that is certain because of some releases' own text speaks of one of them, and they are releases we know."""
+    document = read_table(table)
+    for section, entry in rows_of(table):
+        whole = spelt_out(entry, document)
+        read_in = whole.get("read_in", ())
+        assert all(release(version).version == version for version in read_in), (section, entry)
+        if whole["certainty"] == "read" and read_in:
+            held = [version for version in read_in if in_range(version, whole.get("since"), whole.get("until"))]
+            assert held, (section, entry)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_bound_lies_among_the_known_releases(table: str) -> None:
+    """A range begins in the span of the releases that the kit knows, and none ends behind main."""
+    first, last = version_key(known_releases()[0]), version_key(known_releases()[-1])
+    for section, entry in rows_of(table):
+        if entry.get("since"):
+            assert first <= version_key(entry["since"]) <= last, (section, entry)
+        if entry.get("until"):
+            assert version_key(entry["until"]) <= last, (section, entry)
 
 
 def overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -57,6 +57,9 @@ def test_weight_only_formats_are_packed_by_the_builder() -> None:
         "int8_wo": False,
         "int4_wo": False,
         "nvfp4": True,
+        "int4_awq": True,
+        "w4a8_awq": True,
+        "int8_sq": True,
         "mixed": True,
     } == packed
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 
-import yaml
-
 from trtllm_kit.errors import ProfileError
 from trtllm_kit.health.ranges import parse_range
 from trtllm_kit.health.rules import Need, Rule, Ruleset, read_rules
 from trtllm_kit.health.verdict import Skipped, State
 from trtllm_kit.resources import package_file
+from trtllm_kit.shipped_yaml import parse_yaml, read_shipped
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.profile import AlertOverride, DeployProfile, Runtime
 from trtllm_kit.spec.yaml_errors import did_you_mean
@@ -24,11 +23,13 @@ _IF_MISSING: Mapping[Need | None, str] = MappingProxyType(
 _NO_ORIGINS: Mapping[str, str] = MappingProxyType({})
 
 
+RULES = package_file("health", "rules.yaml")
+
+
 @cache
 def shipped_rules() -> tuple[Rule, ...]:
     """Return the rules of ``rules.yaml``, by name."""
-    path = package_file("health", "rules.yaml")
-    rules = read_rules(yaml.safe_load(path.read_text("utf-8")), path.name)
+    rules = read_rules(read_shipped(RULES, parse_yaml), RULES.name)
     return tuple(sorted(rules, key=lambda rule: rule.name))
 
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import Any, Literal, Self, TypeVar
 
-import yaml
 from packaging.version import InvalidVersion, Version
-from pydantic import BaseModel, ConfigDict
 
 from trtllm_kit.resources import package_file
+from trtllm_kit.shipped_yaml import parse_yaml, read_shipped
+from trtllm_kit.upstream.row import Frozen
 
 MAIN = "main"
 """The development branch: later than every numbered release."""
 Certainty = Literal["read", "near", "recalled"]
 """Read in that release's own source, read in a neighbouring revision, or recalled and not checked."""
-
-
-class Frozen(BaseModel):
-    """Base of every upstream row: immutable, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Fact(Frozen):
@@ -43,7 +38,7 @@ class Fact(Frozen):
         """Return the fact as that release has it: read in another release's text, it is only near."""
         if self.certainty != "read" or not self.read_in or version in self.read_in:
             return self
-        return self.model_copy(update={"certainty": "near"})
+        return self.changed(certainty="near")
 
 
 F = TypeVar("F", bound=Fact)
@@ -72,16 +67,35 @@ def read_table(name: str) -> dict[str, Any]:
     """Read ``upstream/<name>.yaml``: lists of rows, ``sources`` (spelt out by code) and ``defaults`` of every row.
 
     A source is a text, or a mapping of ``where`` and ``read_in``: the releases whose own text it is.
+    A table of many hundred rows is JSON in the first place.
     """
     path = package_file("upstream", f"{name}.yaml")
-    document: dict[str, Any] = yaml.load(path.read_text("utf-8"), Loader=_LOADER)  # noqa: S506
+    if path.is_file():
+        return read_shipped(path, parse_yaml)
+    document: dict[str, Any] = json.loads(path.with_suffix(".json").read_bytes())
     return document
 
 
 def rows(table: str, section: str, row_type: type[F]) -> tuple[F, ...]:
     """Build the rows of one section, each ``source`` code replaced by what it stands for."""
     document = read_table(table)
-    return tuple(row_type.model_validate(spelt_out(entry, document)) for entry in document[section])
+    return tuple(row_type(**held(spelt_out(entry, document))) for entry in document[section])
+
+
+def held(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of a table with the values that its object holds: tuples for lists, keys that are whole numbers."""
+    return {name: _held(value) if type(value) in _NESTED else value for name, value in row.items()}
+
+
+_NESTED = (list, dict)
+
+
+def _held(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(map(_held, value))
+    if isinstance(value, dict):
+        return {int(key) if key.isdecimal() else key: _held(one) for key, one in value.items()}
+    return value
 
 
 def spelt_out(entry: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +105,3 @@ def spelt_out(entry: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]
     if isinstance(source, str):
         return {**whole, "source": source}
     return {**whole, "source": source["where"], "read_in": tuple(source["read_in"])}
-
-
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Both are safe loaders; the C one is ten times faster and not in every build of PyYAML."""

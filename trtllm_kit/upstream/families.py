@@ -17,6 +17,14 @@ class Family(Fact):
     architecture: str
     """As in ``config.json``'s ``architectures``."""
     world: World
+    backend: Literal["", "_autodeploy"] = ""
+    """The backend of the LLM API that loads it, where it is not the PyTorch one."""
+
+
+class Unlisted(Fact):
+    """An architecture that no list of supported models read names."""
+
+    architecture: str
 
 
 def family_support(architecture: str, world: World, version: str) -> Family | None:
@@ -25,6 +33,11 @@ def family_support(architecture: str, world: World, version: str) -> Family | No
     return next((row.seen_from(version) for row in found if row.holds(version)), None)
 
 
+def unlisted(architecture: str) -> Unlisted | None:
+    """Return the row that says no release read lists the architecture; None when that was not looked at."""
+    return next((row for row in rows("families", "unlisted", Unlisted) if row.architecture == architecture), None)
+
+
 @cache
 def _rows() -> tuple[Family, ...]:
-    return rows("families", "families", Family)
+    return rows("families", "families", Family) + rows("families_listed", "families", Family)

@@ -7,8 +7,7 @@ from functools import cache
 from typing import Any
 
 from trtllm_kit.upstream.facts import Fact, read_table, rows
-from trtllm_kit.upstream.speculation import SECTION as SPECULATION
-from trtllm_kit.upstream.speculation import unknown_fields
+from trtllm_kit.upstream.llm_api_inside import inside_key, unknown_inside
 
 _TABLE = "llm_api"
 
@@ -92,11 +91,11 @@ def _unknown(version: str, document: Mapping[str, Any], prefix: str) -> Iterator
     for name, value in document.items():
         key = f"{prefix}{name}"
         entry = llm_api_key(version, key)
-        if entry is None:
+        if entry is None and inside_key(version, key, str(document.get("mode"))) is None:
             yield key
-        elif key == SPECULATION and isinstance(value, Mapping):
-            yield from (f"{key}.{field}" for field in unknown_fields(version, value))
-        elif isinstance(value, Mapping) and not entry.open:
+        elif isinstance(value, Mapping) and (entry is None or entry.open):
+            yield from unknown_inside(version, key, value)
+        elif isinstance(value, Mapping):
             yield from _unknown(version, value, f"{key}.")
 
 

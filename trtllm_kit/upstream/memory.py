@@ -31,6 +31,20 @@ class _KvPool(Fact):
     reserved_share: float
 
 
+IndexerKeys = Literal["deepseek", "compressed", "minimax"]
+
+
+class _IndexerKeys(Fact):
+    layout: IndexerKeys
+    bits: int
+    scale_columns: int
+    scale_bytes: int
+
+
+class _CompressorState(Fact):
+    element_bytes: int
+
+
 class _Retention(Fact):
     attention: AttentionKind
     keeps: Literal["all", "window"]
@@ -67,6 +81,20 @@ def kv_reserved_share() -> float:
 def holds_window_only(attention: AttentionKind) -> bool:
     """Whether the KV cache of such a layer holds no more than the attention window of a sequence."""
     return any(row.keeps == "window" for row in rows(_TABLE, "retention", _Retention) if row.attention == attention)
+
+
+@cache
+def indexer_key_bytes(layout: IndexerKeys, width: int) -> int:
+    """Return the bytes that the cache of an indexer's keys takes for one key."""
+    row = next(row for row in rows(_TABLE, "indexer_keys", _IndexerKeys) if row.layout == layout)
+    scales = width // row.scale_columns * row.scale_bytes if row.scale_columns else 0
+    return width * row.bits // 8 + scales
+
+
+@cache
+def compressor_element_bytes() -> int:
+    """Return the bytes of an element that waits to be compressed."""
+    return rows(_TABLE, "compressor_state", _CompressorState)[0].element_bytes
 
 
 def _at_most(ranks: int, table: dict[int, float] | dict[int, int]) -> int:

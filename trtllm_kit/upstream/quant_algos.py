@@ -24,6 +24,16 @@ class QuantAlgo(Fact):
     """Whether the asked release is one of them."""
 
 
+class _BesideExperts(Fact):
+    format: str
+    layout: Layout
+
+
+class _LatentInput(Fact):
+    part: str
+    formats: tuple[str, ...]
+
+
 def quant_algo(number_format: str, layout: Layout, version: str) -> QuantAlgo:
     """Return the word of a format in a layout; outside its releases the nearest row, with ``in_release`` false.
 
@@ -35,7 +45,7 @@ def quant_algo(number_format: str, layout: Layout, version: str) -> QuantAlgo:
             return row.seen_from(version)
     if not found:
         raise KeyError(number_format)
-    return found[-1].model_copy(update={"in_release": False})
+    return found[-1].changed(in_release=False)
 
 
 def algos_of(number_format: str) -> tuple[str, ...]:
@@ -51,6 +61,19 @@ def format_named(algo: str) -> str | None:
 def algo_name(number_format: str, layout: Layout) -> str:
     """Return the word alone, which is the same in every release that has it."""
     return quant_algo(number_format, layout, MAIN).algo
+
+
+@cache
+def latent_inputs(number_format: str) -> frozenset[str]:
+    """Return the linear layers in front of latent attention that cannot have a format, by their last name."""
+    held = rows("quant_algos", "latent_inputs", _LatentInput)
+    return frozenset(row.part for row in held if number_format not in row.formats)
+
+
+def exported_beside_experts(number_format: str, layout: Layout) -> bool:
+    """Whether ModelOpt exports a format that it searches of a model that has experts, in a layout."""
+    held = rows("quant_algos", "beside_experts", _BesideExperts)
+    return any((row.format, row.layout) == (number_format, layout) for row in held)
 
 
 def kv_algo(number_format: str) -> str | None:

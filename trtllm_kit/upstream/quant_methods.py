@@ -17,10 +17,26 @@ class QuantMethod(Fact):
     """What to do instead of converting it, as the end of a sentence that begins with "or"."""
 
 
+class _BlockShape(Fact):
+    method: str
+    rows: int
+    columns: int
+
+
 def quant_method(name: str, scheme: str = "") -> QuantMethod | None:
     """Return what is known of a method, of that scheme where it has a row; None for an unknown method."""
     found = [row for row in rows_of_methods() if row.method == name and row.scheme in (scheme, None)]
     return next(iter(sorted(found, key=lambda row: row.scheme is None)), None)
+
+
+@cache
+def block_shape(name: str) -> tuple[int, int]:
+    """Return the rows and columns that share a scale under a method with blocks; raises ``KeyError`` for others."""
+    found = (row for row in rows("quant_methods", "block_shapes", _BlockShape) if row.method == name)
+    row = next(found, None)
+    if row is None:
+        raise KeyError(name)
+    return row.rows, row.columns
 
 
 @cache

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from functools import cache
 
 from trtllm_kit.errors import UsageError
-from trtllm_kit.upstream.facts import MAIN, Fact, Frozen, rows, version_key
+from trtllm_kit.upstream.facts import MAIN, Fact, rows, version_key
+from trtllm_kit.upstream.row import Frozen
 
 _SERIES = re.compile(r"(\d+)\.(\d+)(rc)?")
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 from trtllm_kit.upstream.facts import Fact, rows
 
@@ -82,15 +82,6 @@ def releases_with_field(kind: Kind, key: str) -> tuple[str, ...]:
 def releases_read() -> tuple[str, ...]:
     """Return the releases whose own fields were read, oldest first: what another one lacks is not certain."""
     return next(row for row in fields() if row.read_in).read_in
-
-
-def unknown_fields(version: str, section: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the keys of a ``speculative_config`` that the release does not take; ``decoding_type`` must be known."""
-    kinds = [kind for kind in KINDS if decoding_type(kind, version).takes(section.get("decoding_type"))]
-    if not kinds:
-        return ("decoding_type",)
-    names = (name for name in section if name != "decoding_type")
-    return tuple(name for name in names if speculation_field(kinds[0], name, version) is None)
 
 
 def kv_layers(kind: Kind, version: str, draft_layers: int, draft_tokens: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Literal
 
-from trtllm_kit.upstream.facts import Fact, read_table, rows, spelt_out
+from trtllm_kit.upstream.facts import Fact, held, read_table, rows, spelt_out
 
 _TABLE = "triton_llmapi"
 
@@ -63,5 +63,5 @@ def _tensors(section: str) -> tuple[Tensor, ...]:
 
 
 def _family(entry: dict[str, Any], document: dict[str, Any]) -> MetricFamily:
-    values = [spelt_out(value, document) for value in entry["values"]]
-    return MetricFamily.model_validate(spelt_out(entry, document) | {"values": values})
+    values = tuple(MetricValue(**held(spelt_out(value, document))) for value in entry["values"])
+    return MetricFamily(**held(spelt_out(entry, document)) | {"values": values})

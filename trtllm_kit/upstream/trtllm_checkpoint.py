@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from trtllm_kit.upstream.facts import Fact, rows
@@ -16,6 +17,8 @@ class RankModel(Fact):
     architecture: str
     qwen_type: str | None = None
     """What upstream's Qwen classes go by; None for those that its Llama classes read."""
+    modelopt: str
+    """The ``decoder_type`` of ModelOpt's exporter."""
 
 
 class RankFormat(Fact):
@@ -26,6 +29,12 @@ class RankFormat(Fact):
     """False where the weights lie in the file in 16 bit, and ``trtllm-build`` makes the format as it loads them."""
     experts: bool
     """Whether routed experts can have it."""
+    input_factor: bool = False
+    """Whether a 16-bit factor of each input element stands beside the weight."""
+    vocabulary: int = 1
+    """What the vocabulary, filled up with rows of zeros, is a multiple of."""
+    copies_heads: bool = True
+    """Whether several ranks can hold the same head of keys and values."""
 
 
 class _Key(Fact):
@@ -35,6 +44,25 @@ class _Key(Fact):
 
 class _Part(Fact):
     part: str
+
+
+class _KvFormat(Fact):
+    format: str
+
+
+class _Exclusion(Fact):
+    pattern: str
+    format: str | None = None
+
+
+class _DefaultOfKey(Fact):
+    key: str
+    value: int
+
+
+class _Mode(Fact):
+    mode: str
+    value: int
 
 
 class _RopeKind(Fact):
@@ -63,6 +91,35 @@ def kv_scale_parts(version: str) -> tuple[str, ...]:
     return tuple(row.part for row in rows(_TABLE, "kv_scales", _Part) if row.holds(version))
 
 
+def kv_formats(version: str) -> tuple[str, ...]:
+    """Return what a quantised KV cache can be in that release."""
+    return tuple(row.format for row in rows(_TABLE, "kv_formats", _KvFormat) if row.holds(version))
+
+
+def exclusions(number_format: str, version: str) -> tuple[str, ...]:
+    """Return the module patterns that release never gives a format, those of that format alone first."""
+    held = [row for row in rows(_TABLE, "exclusions", _Exclusion) if row.holds(version)]
+    own = [row.pattern for row in held if row.format == number_format]
+    return (*own, *(row.pattern for row in held if row.format is None))
+
+
+def default_of_key(key: str) -> int:
+    """Return what upstream's converter writes under a key of ``config.json`` where the source says nothing."""
+    return next(row.value for row in rows(_TABLE, "defaults_of_keys", _DefaultOfKey) if row.key == key)
+
+
+def normalization_mode(*, renormalises: bool) -> int:
+    """Return the value of ``moe.normalization_mode``: whether the weights of the chosen experts sum up to one."""
+    wanted = "renormalize" if renormalises else "none"
+    return next(row.value for row in rows(_TABLE, "normalization_modes", _Mode) if row.mode == wanted)
+
+
+def vocabulary_multiple(formats: Iterable[str], version: str) -> int:
+    """Return what the vocabulary of a checkpoint with such weights is a multiple of, filled up with zeros."""
+    found = (rank_format(name, version) for name in formats)
+    return max((row.vocabulary for row in found if row is not None), default=1)
+
+
 def rope_kinds(version: str) -> tuple[str, ...]:
     """Return the kinds of rope scaling that release's engines apply to these models."""
     return tuple(row.kind for row in rows(_TABLE, "rope_kinds", _RopeKind) if row.holds(version))
@@ -73,6 +130,12 @@ def strict_keys(section: Section, version: str) -> frozenset[str]:
     return frozenset(
         row.key for row in rows(_TABLE, "strict_keys", _Key) if row.section == section and row.holds(version)
     )
+
+
+def taken_keys(section: Section, version: str) -> frozenset[str]:
+    """Return the keys that release takes in a section of somebody's checkpoint: those trtkit writes, and late ones."""
+    late = (row.key for row in rows(_TABLE, "late_keys", _Key) if row.section == section and row.holds(version))
+    return strict_keys(section, version) | frozenset(late)
 
 
 def spreads_remainder(version: str) -> bool:
