@@ -46,7 +46,7 @@ def stored(section: dict[str, Any] | None, modelopt: dict[str, Any] | None = Non
         ({"quant_method": "modelopt", "quantization": {"quant_algo": "W8A16"}}, None,
          ("modelopt", "W8A16", "int8_wo", "bf16")),
         ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, None,
-         ("modelopt", "MIXED_PRECISION", None, "bf16")),
+         ("modelopt", "MIXED_PRECISION without quantized_layers", None, "bf16")),
         ({"quant_method": "awq", "bits": 4}, None, ("awq", "4 bits", None, "bf16")),
     ],
 )  # fmt: skip

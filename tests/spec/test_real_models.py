@@ -31,7 +31,20 @@ class Published(NamedTuple):
 FILES = "the sizes of the model's 16-bit files on the hub; active ones from the experts of each token"
 DEEPSEEK = "DeepSeek-V3 README: 671B total, 37B activated"
 GPT_OSS = "gpt-oss model card, arXiv 2508.10925, table 1: the unembedding counts as active, the embedding does not"
+GEMMA = "Gemma 4 model card, as others quote it: 25.2B total, 3.8B active"
+MINIMAX = "229B on the hub, 10B active as its README says"
+TEXT = "the text part is that of the Qwen3 of this size; the name counts vision too"
+NAME = "the name, whose figures are whole; vision apart"
+NANO = "NVIDIA's page of Nemotron 3: 31.6B in total, 3.2B active, 3.6B with embeddings"
+SUPER = "NVIDIA's model card: 120B, 12B active; 124B on the hub, with the prediction layer"
 KIMI = "arXiv 2507.20534, table 2: 32.6B activated; README: 1T, of which the files have 1.026T"
+SPARSE = "DeepSeek-V3's 671.03B and 37.55B with 61 indexers of 13.96M each"
+V4_PRO = "a reading of all headers: 1598.84B with the prediction layer, 48.86B active; DeepSeek says 1.6T and 49B"
+V4_FLASH = "DeepSeek-V4 model card: 284B, 13B activated"
+GLM = "NVIDIA's card of GLM-5-NVFP4: 744B in total, 40B activated; the hub counts 754B with the prediction layer"
+GLM_SHARED = "as GLM-5, less 57 of 78 indexers; the hub counts 753B with the prediction layer"
+KIMI_K3 = "Kimi-K3 model card: 2.8T total, 104B activated"
+MINIMAX_M3 = "MiniMax-M3 model card: about 428B with the vision part, about 23B activated"
 PUBLISHED = {
     "meta-llama--Meta-Llama-3.1-405B": Published(405.85, 405.85, FILES),
     "meta-llama--Meta-Llama-3.1-70B": Published(70.55, 70.55, FILES),
@@ -57,29 +70,54 @@ PUBLISHED = {
     "deepseek-ai--DeepSeek-R1": Published(671, 37, DEEPSEEK, within=0.6),
     "nvidia--DeepSeek-V3.1-NVFP4": Published(671, 37, DEEPSEEK, within=0.6),
     "moonshotai--Kimi-K2-Instruct": Published(1026, 32.6, KIMI, within=0.5),
+    "deepseek-ai--DeepSeek-V3.2": Published(671.88, 38.40, SPARSE),
+    "nvidia--DeepSeek-V3.2-NVFP4": Published(671.88, 38.40, SPARSE),
+    "deepseek-ai--DeepSeek-V4-Pro": Published(1573.00, 48.86, V4_PRO, embedding=False),
+    "nvidia--DeepSeek-V4-Pro-NVFP4": Published(1573.00, 48.86, V4_PRO, embedding=False),
+    "sgl-project--DeepSeek-V4-Pro-FP8": Published(1573.00, 48.86, V4_PRO, embedding=False),
+    "nvidia--DeepSeek-V4-Flash-NVFP4": Published(284, 13, V4_FLASH, within=0.6, embedding=False),
+    "sgl-project--DeepSeek-V4-Flash-FP8": Published(284, 13, V4_FLASH, within=0.6, embedding=False),
+    "zai-org--GLM-5": Published(744, 40, GLM, within=1, embedding=False),
+    "nvidia--GLM-5-NVFP4": Published(744, 40, GLM, within=1, embedding=False),
+    "nvidia--GLM-5.1-NVFP4": Published(744, 40, GLM, within=1, embedding=False),
+    "zai-org--GLM-5.2": Published(743.4, 40, GLM_SHARED, within=1, embedding=False),
+    "zai-org--GLM-5.3": Published(743.4, 40, GLM_SHARED, within=1, embedding=False),
+    "zai-org--GLM-5.3-FP8": Published(743.4, 40, GLM_SHARED, within=1, embedding=False),
+    "nvidia--GLM-5.2-NVFP4": Published(743.4, 40, GLM_SHARED, within=1, embedding=False),
+    "nvidia--GLM-5.3-NVFP4": Published(743.4, 40, GLM_SHARED, within=1, embedding=False),
+    "nvidia--Kimi-K2.5-NVFP4": Published(1026, 32.6, KIMI, within=0.5),
+    "moonshotai--Kimi-K3": Published(2800, 104, KIMI_K3, within=50, embedding=False),
+    "nvidia--MiniMax-M3-NVFP4": Published(428, 23, MINIMAX_M3, within=3, embedding=False),
     "openai--gpt-oss-20b": Published(20.91, 3.61, GPT_OSS, embedding=False),
     "openai--gpt-oss-120b": Published(116.83, 5.13, GPT_OSS, embedding=False),
+    "Qwen--Qwen3-VL-2B-Instruct": Published(1.72, 1.72, TEXT),
+    "Qwen--Qwen3-VL-4B-Instruct": Published(4.02, 4.02, TEXT),
+    "Qwen--Qwen3-VL-8B-Instruct": Published(8.19, 8.19, TEXT),
+    "Qwen--Qwen3-VL-32B-Thinking": Published(32.76, 32.76, TEXT),
+    "Qwen--Qwen3-VL-235B-A22B-Instruct": Published(235.09, 22.19, TEXT),
+    "Qwen--Qwen3.5-397B-A17B": Published(397, 17, NAME, within=0.7),
+    "nvidia--Qwen3.5-397B-A17B-NVFP4": Published(397, 17, NAME, within=0.7),
+    "nvidia--Qwen3.5-122B-A10B-NVFP4": Published(122, 10, NAME, within=0.5),
+    "nvidia--Qwen3.6-27B-NVFP4": Published(27, 27, NAME, within=0.5),
+    "nvidia--Qwen3.6-35B-A3B-NVFP4": Published(35, 3, NAME, within=0.5, embedding=False),
+    "google--gemma-4-26B-A4B": Published(
+        25.2, 3.8, "Gemma 4 model card, as others quote it: 25.2B, 3.8B active", within=0.05
+    ),
+    "nvidia--Llama-3_3-Nemotron-Super-49B-v1": Published(49.87, 49.87, FILES),
+    "nvidia--Nemotron-H-56B-Base-8K": Published(56, 56, "arXiv 2504.03624: 56B", within=0.5),
+    "nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": Published(31.6, 3.2, NANO, within=0.05, embedding=False),
+    "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4": Published(120, 12, SUPER, within=0.7, embedding=False),
+    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16": Published(550, 55, NAME, within=0.8, embedding=False),
+    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8": Published(550, 55, NAME, within=0.8, embedding=False),
+    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4": Published(550, 55, NAME, within=0.8, embedding=False),
+    "XiaomiMiMo--MiMo-7B-Base": Published(7.62, 7.62, FILES),
+    "XiaomiMiMo--MiMo-V2-Flash": Published(309, 15, "README: 309B total, 15B active", within=0.5),
+    "nvidia--MiniMax-M2.5-NVFP4": Published(229, 10, MINIMAX, within=0.5, embedding=False),
+    "nvidia--MiniMax-M2.7-NVFP4": Published(229, 10, MINIMAX, within=0.5, embedding=False),
+    "stepfun-ai--Step-3.7-Flash": Published(196, 11, "Step-3.5-Flash README: 196B total, 11B active", within=0.5),
 }
 
-REFUSED = {
-    "DeciLMForCausalLM": 1,
-    "DeepseekV32ForCausalLM": 2,
-    "DeepseekV4ForCausalLM": 5,
-    "Gemma4ForConditionalGeneration": 1,
-    "GlmMoeDsaForCausalLM": 8,
-    "KimiK25ForConditionalGeneration": 1,
-    "KimiK3ForConditionalGeneration": 1,
-    "MiMoForCausalLM": 1,
-    "MiMoV2FlashForCausalLM": 1,
-    "MiniMaxM2ForCausalLM": 2,
-    "MiniMaxM3SparseForConditionalGeneration": 1,
-    "NemotronHForCausalLM": 6,
-    "Qwen3VLForConditionalGeneration": 4,
-    "Qwen3VLMoeForConditionalGeneration": 1,
-    "Qwen3_5ForConditionalGeneration": 1,
-    "Qwen3_5MoeForConditionalGeneration": 4,
-    "Step3p7FlashForCausalLM": 1,
-}
+REFUSED: dict[str, int] = {}
 """Architectures of recorded files that the kit does not read, with how many files there are of each."""
 
 
@@ -114,6 +152,46 @@ def test_the_prediction_layer_of_deepseek_is_what_its_files_hold_beyond_the_mode
 
     assert pytest.approx(11.5, rel=0.01) == behind - shared_ends
     assert pytest.approx(685, abs=0.6) == parameters(spec) / 1e9 + behind
+
+
+@pytest.mark.parametrize(
+    ("name", "behind"),
+    [
+        ("XiaomiMiMo--MiMo-7B-Base", 0.211),  # README: 7.83B with its prediction layer
+        ("nvidia--Qwen3.6-27B-NVFP4", 0.425),
+        ("nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", 2.942),
+        (
+            "stepfun-ai--Step-3.7-Flash",
+            2.326,
+        ),  # three heads of 0.528B; a file of the layers alone has 2.96B, with 96 heads
+    ],
+)
+def test_prediction_layers_of_other_families(shared: Path, name: str, behind: float) -> None:
+    """A MiMo predicts with a layer like its own, Qwen3.5 with one that attends, Nemotron with two, Step with heads.
+
+    Counted by hand from the widths: of Qwen 2 x 5120² to join, attention 5120 x (2 x 6144 + 2 x 1024 + 6144), dense
+    3 x 5120 x 17408.
+    """
+    assert (
+        pytest.approx(behind, abs=0.001)
+        == sum(fact.elements for fact in prediction_tensors(spec_of(shared, name))) / 1e9
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [
+        ("deepseek-ai--DeepSeek-V4-Pro", 1598.84),  # a reading of all headers of its files
+        ("nvidia--GLM-5.1-NVFP4", 753.87),  # 754B on the hub; its prediction layer is a file of 19.9 GB in 16 bit
+        ("zai-org--GLM-5.2", 753.33),  # 753B on the hub
+    ],
+)
+def test_all_parameters_of_files_with_prediction_layers(shared: Path, name: str, total: float) -> None:
+    """Model and prediction layers together are what the files hold."""
+    spec = spec_of(shared, name)
+    behind = sum(fact.elements for fact in prediction_tensors(spec))
+
+    assert pytest.approx(total, abs=0.006) == (parameters(spec) + behind) / 1e9
 
 
 def test_every_file_of_a_known_architecture_is_read(shared: Path) -> None:

@@ -28,6 +28,11 @@ WORDS = SchemaWords(profile_schema())
         (("scheduler",), "a mapping with keys of policy, chunked_prefill"),
         (("environment",), "a mapping of names to text"),
         (("environment", "ANY"), "text"),
+        (("build", "timeout"), "a number above 0 or text such as 90 min, 6 h"),
+        (
+            ("build", "options"),
+            "a mapping of names to true or false or a whole number or text or a list of text",
+        ),
         (("alerts", "any", "severity"), "one of warning, critical"),
         (("alerts", "any", "samples"), "a whole number of 1 or more"),
     ],

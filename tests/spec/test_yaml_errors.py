@@ -13,8 +13,8 @@ from trtllm_kit.upstream.releases import unknown_release
 
 TOP = (
     "base, schema_version, name, summary, model_class, hardware, gpu_memory, trtllm_version, toolchain, runtime, "
-    "quantization, calibration, quality, parallelism, limits, kv_cache, scheduler, engine, speculation, load, serve, "
-    "alerts, environment"
+    "quantization, calibration, quality, parallelism, limits, kv_cache, scheduler, engine, build, speculation, load, "
+    "serve, alerts, environment"
 )
 
 
@@ -102,6 +102,21 @@ VERSION = "text such as 1.2.1, main"
             "gpu_memory: 0",
             "gpu_memory",
             "found 0 (a number); allowed a whole number or text such as 24 GiB, 80GB",
+        ),
+        (
+            "build: {timeout: 0}",
+            "build.timeout",
+            "found 0 (a number); allowed a number above 0 or text such as 90 min, 6 h",
+        ),
+        (
+            "build: {options: {--workers: 2}}",
+            "build.options.--workers",
+            "no name that may stand here; allowed text matching ^[a-z][a-z0-9_]*$",
+        ),
+        (
+            "build: {options: {workers: null}}",
+            "build.options.workers",
+            "found nothing; allowed true or false or a whole number or text or a list of text",
         ),
         ("schema_version: 2", "schema_version", "found 2 (a number); allowed 1"),
         (

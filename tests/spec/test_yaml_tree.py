@@ -64,6 +64,7 @@ def test_every_key_has_its_line_and_spelling(tmp_path: Path) -> None:
         ("b:\n  c: 1\n  c: 2\nb: 3\n", ["x.yaml:3: b.c: already set on line 2", "x.yaml:4: b: already set on line 1"]),
         (b"a: 1\nb: \xff", ["x.yaml:2: byte 0xff is not UTF-8"]),
         ("a: 1\nb: \x01", ["x.yaml:2: control character U+0001"]),
+        ("a: 1\nb: \uffff\x01", ["x.yaml:2: control character U+FFFF"]),
         ("a: !!python/name:os.a\n", ["x.yaml:1: a: tags such as tag:yaml.org,2002:python/name:os.a are not allowed"]),
         ("a: !x {b: 1}\n", ["x.yaml:1: a: tags such as !x are not allowed"]),
         ("? [a]\n: 1\n", ["x.yaml:1: a key must be one word, not a list or mapping"]),

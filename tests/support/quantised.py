@@ -45,7 +45,7 @@ class Quantised(NamedTuple):
 
 
 def write_quantised(folder: Path, form: str, family: str = "llama", **overrides: Any) -> Quantised:
-    """Write a random model in ``form``: ``fp8``, ``nvfp4``, ``fp8_block`` or ``mxfp4`` (gpt-oss)."""
+    """Write a random model in a form of ``_FORMS``; ``mxfp4`` is for gpt-oss."""
     write_tiny_model(folder, family, **overrides)
     tensors = read_safetensors(folder / "model.safetensors")
     values: dict[str, F32] = {}
@@ -55,7 +55,7 @@ def write_quantised(folder: Path, form: str, family: str = "llama", **overrides:
         weight = of_bf16(tensors.pop(name))
         stored, values[name] = _FORMS[form](name, weight)
         tensors |= stored
-    if form in ("fp8", "nvfp4") and family != "deepseek_v3":
+    if form not in ("fp8_block", "mxfp4") and family != "deepseek_v3":
         for number in range(len({name.split(".")[2] for name in values})):
             for part in "kv":
                 tensors[f"model.layers.{number}.self_attn.{part}_proj.{part}_scale"] = scalar(0.03125)
@@ -132,8 +132,70 @@ def _mxfp4(name: str, weight: F32) -> tuple[dict[str, Stored], F32]:
     }, values.astype(np.float32)
 
 
+def _int4(name: str, weight: F32, group: int = 128) -> tuple[dict[str, Stored], F32]:
+    """Store two rows in a byte, and where no norm feeds the layer a factor of its input that the codes lack."""
+    rows, module = len(weight), name.removesuffix(".weight")
+    factors = _factors(module, weight.shape[1])
+    groups = (weight / (factors if factors is not None else 1)).reshape(rows, -1, group)
+    scales = (np.abs(groups).max(axis=-1) / 7).astype(np.float32)
+    codes = np.rint(groups / scales[..., None]).astype(np.int8).reshape(weight.shape)
+    low, high = codes[0::2] & 15, (codes[1::2] & 15) << 4
+    stored = {
+        name: Stored("U8", (rows // 2, weight.shape[1]), (low | high).astype(np.uint8).tobytes()),
+        f"{module}.weight_scale": Stored("F32", scales.shape, scales.tobytes()),
+    } | _factor_of(module, factors)
+    return stored, codes * np.repeat(scales, group, axis=1)
+
+
+def _w4a8(name: str, weight: F32) -> tuple[dict[str, Stored], F32]:
+    module = name.removesuffix(".weight")
+    stored, values = _int4(name, weight)
+    more = {f"{module}.weight_scale_2": scalar(0.0625), f"{module}.input_scale": scalar(0.0078125)}
+    return stored | more, values
+
+
+def _int8_sq(name: str, weight: F32) -> tuple[dict[str, Stored], F32]:
+    module = name.removesuffix(".weight")
+    factors = _factors(module, weight.shape[1])
+    divided = weight / (factors if factors is not None else 1)
+    scales = (np.abs(divided).max(axis=1) / 127).astype(np.float32)
+    codes = np.rint(divided / scales[:, None]).astype(np.int8)
+    stored = {
+        name: Stored("I8", weight.shape, codes.tobytes()),
+        f"{module}.weight_scale": Stored("F32", scales.shape, scales.tobytes()),
+        f"{module}.input_scale": scalar(0.0078125),
+    } | _factor_of(module, factors)
+    return stored, codes * scales[:, None]
+
+
+def _factors(module: str, columns: int) -> F32 | None:
+    """Return powers of two for the layers whose input is no norm's, for which ModelOpt keeps the factor."""
+    if not module.endswith(("o_proj", "down_proj")):
+        return None
+    return np.where(np.arange(columns) % 3, 1, 2).astype(np.float32)
+
+
+def _factor_of(module: str, factors: F32 | None) -> dict[str, Stored]:
+    if factors is None:
+        return {}
+    bits = (factors.view(np.uint32) >> 16).astype(np.uint16)
+    return {f"{module}.pre_quant_scale": Stored("BF16", factors.shape, bits.tobytes())}
+
+
+def _mixed(name: str, weight: F32) -> tuple[dict[str, Stored], F32]:
+    return _FORMS[mixed_form(name)](name, weight)
+
+
+def mixed_form(name: str) -> str:
+    """Return the form of a weight where layers differ: those of one part do too, as a search by layer leaves them."""
+    if "self_attn" in name:
+        return "fp8"
+    return "int4_awq" if ".layers.0." in name else "nvfp4"
+
+
 _FORMS: Mapping[str, Callable[[str, F32], tuple[dict[str, Stored], F32]]] = {
     "fp8": _fp8, "nvfp4": _nvfp4, "fp8_block": _fp8_block, "mxfp4": _mxfp4,
+    "int4_awq": _int4, "w4a8_awq": _w4a8, "int8_sq": _int8_sq, "mixed": _mixed,
 }  # fmt: skip
 
 
@@ -158,6 +220,25 @@ def _modelopt(algo: str, **more: Any) -> Callable[[Path, list[str]], None]:
     return write
 
 
+def _by_layer(folder: Path, gates: list[str]) -> None:
+    """Describe each linear layer by itself, as ModelOpt 0.47 does, and in the file of the time of 1.1 too."""
+    _modelopt("MIXED_PRECISION")(folder, gates)
+    path = folder / "hf_quant_config.json"
+    document = json.loads(path.read_text())
+    weights = [name for name in read_safetensors(folder / "model.safetensors") if _is_quantised(name, "mixed", "")]
+    layers = {name.removesuffix(".weight"): _LAYERS[mixed_form(name)] for name in weights}
+    document["quantization"] |= {"quantized_layers": layers}
+    path.write_text(json.dumps(document, indent=4))
+    (folder / "quant_cfg.json").write_text(json.dumps(document["quantization"], indent=4))
+
+
+_LAYERS = {
+    "fp8": {"quant_algo": "FP8"},
+    "nvfp4": {"quant_algo": "NVFP4", "group_size": 16},
+    "int4_awq": {"quant_algo": "W4A16_AWQ", "group_size": 128, "has_zero_point": False, "pre_quant_scale": True},
+}
+
+
 def _inline(**section: Any) -> Callable[[Path, list[str]], None]:
     return lambda folder, _: change_config(folder, quantization_config=section)
 
@@ -165,6 +246,10 @@ def _inline(**section: Any) -> Callable[[Path, list[str]], None]:
 _CONFIGS: Mapping[str, Callable[[Path, list[str]], None]] = {
     "fp8": _modelopt("FP8"),
     "nvfp4": _modelopt("NVFP4", group_size=16),
+    "int4_awq": _modelopt("W4A16_AWQ", group_size=128, has_zero_point=False, pre_quant_scale=True),
+    "w4a8_awq": _modelopt("W4A8_AWQ", group_size=128, has_zero_point=False, pre_quant_scale=True),
+    "int8_sq": _modelopt("W8A8_SQ_PER_CHANNEL"),
+    "mixed": _by_layer,
     "fp8_block": _inline(
         activation_scheme="dynamic", fmt="e4m3", quant_method="fp8", weight_block_size=[128, 128]
     ),
@@ -221,10 +306,13 @@ def read_safetensors(path: Path) -> dict[str, Stored]:
     }
 
 
+_ORDER = ("F32", "BF16", "F8_E4M3", "U8", "I8")
+
+
 def write_stored(path: Path, tensors: Mapping[str, Stored]) -> None:
     """Write tensors as one file, large elements first."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    offset, ordered = 0, sorted(tensors, key=lambda name: ["F32", "BF16", "F8_E4M3", "U8"].index(tensors[name].dtype))
+    offset, ordered = 0, sorted(tensors, key=lambda name: _ORDER.index(tensors[name].dtype))
     for name in ordered:
         stored = tensors[name]
         end = offset + len(stored.data)

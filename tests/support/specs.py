@@ -18,7 +18,7 @@ def llama(
 ) -> ModelSpec:
     """Make a Llama-shaped dense model."""
     attention = Attention(kind="full", heads=heads, kv_heads=kv_heads, head_dim=hidden // heads)
-    layer = Layer(attention=attention, feed_forward=Dense(intermediate=intermediate))
+    layer = Layer(mixer=attention, feed_forward=Dense(intermediate=intermediate))
     return ModelSpec.model_validate(_common(hidden, vocab) | {"layers": (layer,) * layers} | changes)
 
 
@@ -46,7 +46,7 @@ def qwen3_moe(layers: int = 94) -> ModelSpec:
     """Qwen3-235B-A22B, or fewer layers of it."""
     attention = Attention(kind="full", heads=64, kv_heads=4, head_dim=128, qk_norm="per_head")
     block = Experts(experts=128, per_token=8, intermediate=1536, layout="qwen")
-    layer = Layer(attention=attention, feed_forward=block)
+    layer = Layer(mixer=attention, feed_forward=block)
     facts = _common(4096, 151936) | {"family": "qwen3_moe", "architecture": "Qwen3MoeForCausalLM"}
     return ModelSpec.model_validate(facts | {"layers": (layer,) * layers, "max_position": 40960})
 
@@ -54,7 +54,7 @@ def qwen3_moe(layers: int = 94) -> ModelSpec:
 def phi4_mini() -> ModelSpec:
     """Phi-4-mini: fused projections, a long rope over three quarters of each head."""
     attention = Attention(kind="full", heads=24, kv_heads=8, head_dim=128, rotary_dim=96, fused_qkv=True)
-    layer = Layer(attention=attention, feed_forward=Dense(intermediate=8192, fused_gate_up=True))
+    layer = Layer(mixer=attention, feed_forward=Dense(intermediate=8192, fused_gate_up=True))
     rope = Rope(
         theta=1e4,
         kind="longrope",
@@ -73,8 +73,7 @@ def gemma3_27b() -> ModelSpec:
     full = Attention(kind="full", heads=32, kv_heads=16, head_dim=128, qk_norm="per_head", scale=168**-0.5)
     local = full.model_copy(update={"kind": "sliding", "window": 1024, "rope": Rope(theta=1e4)})
     layers = tuple(
-        Layer(attention=local if (number + 1) % 6 else full, feed_forward=block, post_norms=True)
-        for number in range(62)
+        Layer(mixer=local if (number + 1) % 6 else full, feed_forward=block, post_norms=True) for number in range(62)
     )
     facts = _common(5376, 262208) | {"family": "gemma3", "architecture": "Gemma3ForConditionalGeneration"}
     names = {"prefix": "language_model.model.", "head_name": "language_model.lm_head.weight"}
@@ -89,7 +88,7 @@ def maverick() -> ModelSpec:
     chunked = Attention(kind="chunked", heads=40, kv_heads=8, head_dim=128, window=8192, qk_norm="none")
     full = Attention(kind="full", heads=40, kv_heads=8, head_dim=128, rotary=False)
     layers = tuple(
-        Layer(attention=full if number % 4 == 3 else chunked, feed_forward=routed if number % 2 else wide)
+        Layer(mixer=full if number % 4 == 3 else chunked, feed_forward=routed if number % 2 else wide)
         for number in range(48)
     )
     facts = _common(5120, 202048) | {"family": "llama4", "architecture": "Llama4ForConditionalGeneration"}
@@ -105,8 +104,8 @@ def deepseek_v3(layers: int = 61) -> ModelSpec:
     block = Experts(
         experts=256, per_token=8, intermediate=2048, shared_intermediate=2048, layout="deepseek", routing=routing
     )
-    dense = Layer(attention=attention, feed_forward=Dense(intermediate=18432))
-    routed = Layer(attention=attention, feed_forward=block)
+    dense = Layer(mixer=attention, feed_forward=Dense(intermediate=18432))
+    routed = Layer(mixer=attention, feed_forward=block)
     facts = _common(7168, 129280) | {"family": "deepseek_v3", "architecture": "DeepseekV3ForCausalLM"}
     rope = Rope(theta=1e4, kind="yarn", factor=40.0, original_max_position=4096, magnitude=1.0, interleaved=True)
     stack = ((dense,) * 3 + (routed,) * max(layers - 3, 0))[:layers]
@@ -120,7 +119,7 @@ def gpt_oss_120b(layers: int = 36) -> ModelSpec:
     block = Experts(
         experts=128, per_token=4, intermediate=2880, layout="gpt_oss", bias=True, routing=Routing(bias=True)
     )
-    stack = tuple(Layer(attention=full if number % 2 else local, feed_forward=block) for number in range(layers))
+    stack = tuple(Layer(mixer=full if number % 2 else local, feed_forward=block) for number in range(layers))
     rope = Rope(theta=1.5e5, kind="yarn", factor=32.0, original_max_position=4096, truncate=False)
     facts = _common(2880, 201088) | {"family": "gpt_oss", "architecture": "GptOssForCausalLM"}
     form = {"activation": "clipped_swiglu", "activation_limit": 7.0}

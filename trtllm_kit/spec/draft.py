@@ -28,6 +28,15 @@ class DraftFacts(BaseModel):
     tokenizer_sha256: str | None = None
     """SHA-256 of ``tokenizer.json`` beside it; None without one."""
 
+    mapping: Mapping[str, Any] = {}
+    """How ranks share it, in a checkpoint for ``trtllm-build``; empty in any other."""
+
+    @property
+    def ranks(self) -> int | None:
+        """Ranks of a checkpoint for ``trtllm-build``; None for any other."""
+        ranks = self.mapping.get("world_size")
+        return ranks if isinstance(ranks, int) and ranks > 0 else None
+
     @property
     def architecture(self) -> str:
         """The first architecture it names; empty when it names none."""

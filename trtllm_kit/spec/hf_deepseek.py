@@ -1,26 +1,23 @@
-"""The reader of DeepSeek-V3, DeepSeek-R1 and Kimi-K2: latent attention, and experts chosen group by group."""
+"""The reader of DeepSeek-V3, DeepSeek-R1, Kimi-K2 and K2.5: latent attention, and experts chosen group by group."""
 
 from __future__ import annotations
 
 from trtllm_kit.spec.hf_keys import Keys
-from trtllm_kit.spec.hf_layers import layer_count, layer_types, read_dense, read_experts
+from trtllm_kit.spec.hf_layers import check_groups, layer_count, layer_types, read_dense, read_experts
 from trtllm_kit.spec.hf_rope import rope_section, yarn_magnitude
 from trtllm_kit.spec.model import Attention, Experts, Latent, Layer, Routing
-
-_SMALLEST_GROUP = 2
-"""A group is rated by its two best experts."""
 
 
 def read_deepseek_v3(keys: Keys) -> tuple[Layer, ...]:
     """Read the decoder: ``first_k_dense_replace`` dense layers, then experts on every ``moe_layer_freq``-th layer."""
     count = layer_count(keys)
     layer_types(keys, count, ("full_attention",))
-    attention, experts = _attention(keys), _experts(keys)
+    attention, experts = latent_attention(keys), read_grouped_experts(keys)
     first, step = keys.integer("first_k_dense_replace", least=0), keys.integer("moe_layer_freq", default=1)
     routed = [number >= first and number % step == 0 for number in range(count)]
     dense = experts if all(routed) else read_dense(keys)
     keys.ignore("intermediate_size")
-    return tuple(Layer(attention=attention, feed_forward=experts if moe else dense) for moe in routed)
+    return tuple(Layer(mixer=attention, feed_forward=experts if moe else dense) for moe in routed)
 
 
 def prediction_layers(keys: Keys) -> int:
@@ -28,7 +25,8 @@ def prediction_layers(keys: Keys) -> int:
     return keys.integer("num_nextn_predict_layers", default=0, least=0)
 
 
-def _attention(keys: Keys) -> Attention:
+def latent_attention(keys: Keys, *, head_dim_counts: bool = True) -> Attention:
+    """Read multi-head latent attention; some families' files state a ``head_dim`` that their class replaces."""
     heads = keys.integer("num_attention_heads")
     _require(keys, "num_key_value_heads", heads, "the num_attention_heads: every head has a key and a value of its own")
     latent = Latent(
@@ -42,7 +40,8 @@ def _attention(keys: Keys) -> Attention:
         keys.note("qk_rope_head_dim", "an even width, which the rotary embedding needs")
     head_dim = latent.nope_dim + latent.rope_dim
     _require(keys, "qk_head_dim", head_dim, "qk_nope_head_dim + qk_rope_head_dim")
-    _require(keys, "head_dim", latent.rope_dim, "the qk_rope_head_dim")  # what transformers 5 writes
+    if head_dim_counts:
+        _require(keys, "head_dim", latent.rope_dim, "the qk_rope_head_dim")  # what transformers 5 writes
     if not keys.flag("rope_interleave", default=True):
         keys.note("rope_interleave", "true or no such key: TensorRT-LLM turns neighbours of these heads")
     magnitude = _all_dim_magnitude(keys)
@@ -63,7 +62,8 @@ def _all_dim_magnitude(keys: Keys) -> float:
     return 1.0 if weight is None else yarn_magnitude(section.number("factor"), weight)
 
 
-def _experts(keys: Keys) -> Experts:
+def read_grouped_experts(keys: Keys) -> Experts:
+    """Read experts that are chosen group by group, and the shared ones."""
     block = read_experts(keys, "moe_intermediate_size", "deepseek", normalise=True)
     keys.word("topk_method", ("noaux_tc",), default="noaux_tc")
     keys.word("scoring_func", ("sigmoid",), default="sigmoid")
@@ -77,20 +77,8 @@ def _experts(keys: Keys) -> Experts:
         groups_per_token=keys.integer("topk_group", default=1),
         scale=keys.number("routed_scaling_factor"),
     )
-    _check_groups(keys, block, routing)
+    check_groups(keys, block, routing)
     return block.model_copy(update={"shared_intermediate": shared * block.intermediate, "routing": routing})
-
-
-def _check_groups(keys: Keys, block: Experts, routing: Routing) -> None:
-    if not keys.sound("n_group", "topk_group", "n_routed_experts", "num_experts_per_tok"):
-        return
-    if routing.groups_per_token > routing.groups:
-        keys.note("topk_group", f"{routing.groups} or less, the n_group")
-    each, left = divmod(block.experts, routing.groups)
-    if left or (each < _SMALLEST_GROUP and routing.groups > 1):
-        keys.note("n_group", f"groups of {_SMALLEST_GROUP} experts or more, all of one size, of {block.experts}")
-    elif block.per_token > each * routing.groups_per_token:
-        keys.note("num_experts_per_tok", f"{each * routing.groups_per_token} or less, the experts of topk_group groups")
 
 
 def _require(keys: Keys, key: str, wanted: int, meaning: str) -> None:

@@ -70,7 +70,7 @@ def read_qwen3_moe(keys: Keys) -> Layers:
     plain = set(layer_numbers(keys, "mlp_only_layers", count) or ())
     routed = [number not in plain and (number + 1) % step == 0 for number in range(count)]
     dense = experts if all(routed) else read_dense(keys)
-    return tuple(Layer(attention=attention, feed_forward=experts if moe else dense) for moe in routed)
+    return tuple(Layer(mixer=attention, feed_forward=experts if moe else dense) for moe in routed)
 
 
 def read_llama4(keys: Keys) -> Layers:
@@ -83,7 +83,7 @@ def read_llama4(keys: Keys) -> Layers:
     dense = experts if all(routed) else read_dense(keys, "intermediate_size_mlp")
     keys.ignore("intermediate_size_mlp")
     return tuple(
-        Layer(attention=attention, feed_forward=experts if moe else dense)
+        Layer(mixer=attention, feed_forward=experts if moe else dense)
         for attention, moe in zip(attentions, routed, strict=True)
     )
 

@@ -84,9 +84,9 @@ def _windows(keys: Keys, pattern: int) -> tuple[int | None, ...]:
 
 def _layers(keys: Keys, attention: Attention, windows: Sequence[int | None], local: Rope | None) -> tuple[Layer, ...]:
     block = read_dense(keys)
-    full = Layer(attention=attention, feed_forward=block, post_norms=True)
+    full = Layer(mixer=attention, feed_forward=block, post_norms=True)
     made: dict[int | None, Layer] = {None: full}
     for window in set(windows) - {None}:
         sliding = attention.model_copy(update={"kind": "sliding", "window": window, "rope": local})
-        made[window] = full.model_copy(update={"attention": sliding})
+        made[window] = full.model_copy(update={"mixer": sliding})
     return tuple(made[window] for window in windows)

@@ -106,6 +106,13 @@ class Keys:
         """Return typed access to a mapping, an empty one when it is absent."""
         return Keys(self.section(key) or {}, f"{self._path}{key}.", self.problems)
 
+    def inners(self, key: str) -> tuple[Keys, ...] | None:
+        """Return typed access to a list of mappings, or None when it is absent."""
+        value = self._checked(key, _is_list(lambda item: isinstance(item, dict)), "a list of mappings")
+        if value is None:
+            return None
+        return tuple(Keys(item, f"{self._path}{key}[{number}].", self.problems) for number, item in enumerate(value))
+
     def spelling(self, *names: str) -> str:
         """Return which of a key's spellings holds it (the first when none does); two that differ are a problem."""
         self._asked.update(names)

@@ -8,6 +8,8 @@ from trtllm_kit.spec.hf_keys import Keys
 from trtllm_kit.spec.model import Attention, Dense, ExpertLayout, Experts, Layer, Routing
 
 _MOST_LAYERS = 10_000
+_SMALLEST_GROUP = 2
+"""A group is rated by its two best experts."""
 _EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
@@ -67,12 +69,20 @@ def read_dense(keys: Keys, key: str = "intermediate_size", *, bias: bool = False
     return Dense(intermediate=keys.integer(key), bias=bias)
 
 
-def read_experts(keys: Keys, key: str, layout: ExpertLayout, *, normalise: bool, shared: bool = False) -> Experts:
+def read_experts(
+    keys: Keys,
+    key: str,
+    layout: ExpertLayout,
+    *,
+    normalise: bool,
+    shared: bool = False,
+    count_key: str = "num_experts_per_tok",
+) -> Experts:
     """Read a mixture of experts as wide as ``key`` says; ``shared`` adds the expert every token visits, as wide."""
     experts = keys.integer(keys.spelling(*_EXPERT_COUNTS))
-    chosen = keys.integer("num_experts_per_tok")
-    if chosen > experts and keys.sound("num_experts_per_tok", *_EXPERT_COUNTS):
-        keys.note("num_experts_per_tok", f"{experts} or less, the number of experts")
+    chosen = keys.integer(count_key)
+    if chosen > experts and keys.sound(count_key, *_EXPERT_COUNTS):
+        keys.note(count_key, f"{experts} or less, the number of experts")
     width = keys.integer(key)
     return Experts(
         experts=experts,
@@ -82,6 +92,19 @@ def read_experts(keys: Keys, key: str, layout: ExpertLayout, *, normalise: bool,
         layout=layout,
         routing=Routing(normalise=normalise),
     )
+
+
+def check_groups(keys: Keys, block: Experts, routing: Routing) -> None:
+    """Note groups of experts that are not alike, or hold too few for what each token visits."""
+    if not keys.sound("n_group", "topk_group", "n_routed_experts", "num_experts_per_tok"):
+        return
+    if routing.groups_per_token > routing.groups:
+        keys.note("topk_group", f"{routing.groups} or less, the n_group")
+    each, left = divmod(block.experts, routing.groups)
+    if left or (each < _SMALLEST_GROUP and routing.groups > 1):
+        keys.note("n_group", f"groups of {_SMALLEST_GROUP} experts or more, all of one size, of {block.experts}")
+    elif block.per_token > each * routing.groups_per_token:
+        keys.note("num_experts_per_tok", f"{each * routing.groups_per_token} or less, the experts of topk_group groups")
 
 
 def no_windows(keys: Keys) -> tuple[None, ...]:
@@ -119,7 +142,7 @@ def late_windows(keys: Keys) -> tuple[int | None, ...]:
 
 def alike(windows: Sequence[int | None], attention: Attention, block: Dense | Experts) -> tuple[Layer, ...]:
     """Return layers that differ in nothing but their windows."""
-    layers = {window: Layer(attention=_windowed(attention, window), feed_forward=block) for window in set(windows)}
+    layers = {window: Layer(mixer=_windowed(attention, window), feed_forward=block) for window in set(windows)}
     return tuple(layers[window] for window in windows)
 
 

@@ -57,7 +57,8 @@ _HARMLESS = frozenset({
     "_attn_implementation", "_attn_implementation_autoset", "_flash_attn_2_enabled", "add_cross_attention",
     "attention_dropout", "attn_implementation", "attn_pdrop", "experts_implementation", "is_llama_config",
     "max_window_layers", "num_labels", "output_attentions", "output_router_logits", "pretraining_tp",
-    "resid_pdrop", "router_aux_loss_coef", "router_jitter_noise", "use_flash_attention", "use_flash_attn",
+    "resid_pdrop", "router_aux_loss_coef", "router_jitter_noise", "temperature",
+    "use_flash_attention", "use_flash_attn",
 })  # fmt: skip
 """Keys whose names speak of arithmetic, but that act in training, in logging or on how a kernel is chosen."""
 

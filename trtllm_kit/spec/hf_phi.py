@@ -9,7 +9,7 @@ from __future__ import annotations
 from trtllm_kit.spec.hf_keys import Keys
 from trtllm_kit.spec.hf_layers import alike, one_window, read_attention, read_dense
 from trtllm_kit.spec.hf_neutral import check_rope_rest
-from trtllm_kit.spec.hf_rope import read_rope, read_theta, rope_section
+from trtllm_kit.spec.hf_rope import read_rope, read_theta, rope_section, turned_elements
 from trtllm_kit.spec.model import Layer, Rope
 
 _LONG = ("longrope", "su")
@@ -19,7 +19,7 @@ _LONG = ("longrope", "su")
 def read_phi3(keys: Keys) -> tuple[Layer, ...]:
     """Read the decoder: q, k and v in one tensor, gate and up in one, heads that may be turned in part."""
     attention = read_attention(keys, multi_head=True)
-    turned = _turned(keys, attention.head_dim)
+    turned = turned_elements(keys, attention.head_dim)
     section = rope_section(keys)
     for key in ("short_factor", "long_factor"):
         factors = section.numbers(key)
@@ -55,19 +55,6 @@ def read_phi3_rope(keys: Keys, default_theta: float, *, neighbours: bool = False
     )
     check_rope_rest(section)
     return rope
-
-
-def _turned(keys: Keys, head_dim: int) -> int:
-    """Return how many elements of a head have a position; an even number."""
-    inner = rope_section(keys).optional_number("partial_rotary_factor")
-    share = keys.number("partial_rotary_factor", default=inner or 1.0)
-    turned = int(head_dim * share)
-    if (inner or share) != share:
-        keys.note("partial_rotary_factor", f"the value of the rope section, {inner:g}")
-    elif (turned % 2 or not 2 <= turned <= head_dim) and keys.sound("partial_rotary_factor", "head_dim"):
-        keys.note("partial_rotary_factor", f"a share that turns an even number of a head's {head_dim} elements")
-        return head_dim
-    return turned
 
 
 def _trained(keys: Keys, section: Keys) -> int:

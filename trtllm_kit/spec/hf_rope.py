@@ -67,6 +67,22 @@ def rope_section(keys: Keys) -> Keys:
     return keys.inner(name)
 
 
+def turned_elements(keys: Keys, head_dim: int, default_share: float = 1.0) -> int:
+    """Return how many elements of a head have a position, an even number.
+
+    The share stands in the rope section or beside it; ``default_share`` is the family's own.
+    """
+    inner = rope_section(keys).optional_number("partial_rotary_factor")
+    share = keys.number("partial_rotary_factor", default=inner or default_share)
+    turned = int(head_dim * share)
+    if (inner or share) != share:
+        keys.note("partial_rotary_factor", f"the value of the rope section, {inner:g}")
+    elif (turned % 2 or not 2 <= turned <= head_dim) and keys.sound("partial_rotary_factor", "head_dim"):
+        keys.note("partial_rotary_factor", f"a share that turns an even number of a head's {head_dim} elements")
+        return head_dim
+    return turned
+
+
 def _scaling(section: Keys, kind: str) -> dict[str, Any]:
     if kind == "default":
         return {}

@@ -9,18 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from trtllm_kit.spec.model import ModelSpec, StoredFormats
-from trtllm_kit.spec.profile_formats import KvFormat, WeightFormat
-from trtllm_kit.spec.tensors import Role, TensorFact, layer_kinds, layer_tensors
-from trtllm_kit.upstream.quant_algos import format_named
+from trtllm_kit.spec.profile_formats import GROUP_SIZES, GROUPED, KvFormat, PartFormat, WeightFormat
+from trtllm_kit.spec.tensors import NOT_LINEAR, TensorFact, layer_kinds, layer_tensors
+from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, format_named
+from trtllm_kit.upstream.quant_methods import block_shape
 
 Section = Mapping[str, Any]
 MODELOPT = "modelopt"
 EXCLUDE_KEYS = ("exclude_modules", "ignore", "modules_to_not_convert")
 """What makers call the list of modules that stay in 16 bit."""
-_BLOCK = [128, 128]
+EXPERT_TYPE = "expert_dtype"
+"""What ``config.json`` beside the section says of the routed experts, where they have a format of their own."""
+_BLOCK = list(block_shape("fp8"))
 
 
 def unsound_list(section: Section) -> str | None:
@@ -35,13 +38,82 @@ def read_stored(model: ModelSpec, method: str, inline: Section, beside: Section 
     if beside is not None and isinstance(beside.get("quant_algo"), str):
         section, scheme = dict(beside), beside["quant_algo"]
     patterns = [pattern for key in EXCLUDE_KEYS for pattern in section.get(key) or ()]
+    read = _layers(model, section.get("quantized_layers", inline.get("quantized_layers")))
+    if scheme != MIXED_PRECISION:
+        read = _grouped(_weights(model, scheme), section)
+    if _weights(model, _fp8(inline) if method == "fp8" else "") == "fp8_block":
+        read, patterns = _over_blocks(model, read, inline, patterns)
     return StoredFormats(
         method=method,
-        scheme=scheme,
-        weights=_weights(model, scheme),
+        scheme=f"{scheme}{read.unread}",
+        weights=None if read.unread else read.weights,
         kv_cache=_kv_cache(section),
         exclude=kept_patterns(model, patterns),
+        layers=read.layers,
+        group_size=read.group_size,
     )
+
+
+def _over_blocks(model: ModelSpec, read: _Read, inline: Section, patterns: list[str]) -> tuple[_Read, list[str]]:
+    """Return what a file in FP8 blocks holds whose experts have another format: NVFP4, or MXFP4 (DeepSeek-V4).
+
+    The modules that ModelOpt then names as left out have kept their blocks.
+    """
+    if read.weights == "mixed":
+        return read._replace(layers=(*read.layers, *_REST_IN_BLOCKS)), []
+    if inline.get(EXPERT_TYPE) != "fp4":
+        return read, patterns
+    routed = {
+        f"{model.prefix}layers.*{_behind_number(fact, number, model).split('.0.')[0]}.*"
+        for number, _ in layer_kinds(model)
+        for fact in layer_tensors(model, number)
+        if fact.copies > 1
+    }
+    experts: tuple[tuple[str, PartFormat], ...] = tuple((pattern, "mxfp4") for pattern in sorted(routed))
+    return read._replace(weights="mixed", layers=(*experts, *_REST_IN_BLOCKS)), patterns
+
+
+_REST_IN_BLOCKS: tuple[tuple[str, PartFormat], ...] = (("*", "fp8_block"),)
+
+
+class _Read(NamedTuple):
+    """What a section says of the weights."""
+
+    weights: WeightFormat | None
+    layers: tuple[tuple[str, PartFormat], ...] = ()
+    group_size: int | None = None
+    unread: str = ""
+    """What of it no reader of the kit takes, behind the scheme's word; empty when all can be passed through."""
+
+
+def _grouped(weights: WeightFormat | None, section: Section) -> _Read:
+    """Return a format that all layers have, with the size of its groups where it has any."""
+    if weights not in GROUPED:
+        return _Read(weights)
+    size = section.get("group_size", GROUP_SIZES[0])
+    if size not in GROUP_SIZES:
+        return _Read(weights, unread=f" in groups of {size}")
+    return _Read(weights, group_size=size, unread=" with zero points" if section.get("has_zero_point") else "")
+
+
+def _layers(model: ModelSpec, listed: object) -> _Read:
+    """Return the format of each linear layer of ``quantized_layers``, by patterns; the groups of all have one size."""
+    if not isinstance(listed, dict) or not listed or not all(isinstance(one, dict) for one in listed.values()):
+        return _Read(None, unread=" without quantized_layers")
+    modules: dict[PartFormat, list[str]] = {}
+    sizes: set[int] = set()
+    for name, section in listed.items():
+        algo = str(section.get("quant_algo"))
+        read = _grouped(_weights(model, algo), section)
+        if read.weights is None or read.unread:
+            return _Read(None, unread=f" with {algo}{read.unread}")
+        modules.setdefault(cast("PartFormat", read.weights), []).append(name)
+        sizes |= {read.group_size} if read.group_size else set()
+    if len(sizes) > 1:
+        return _Read(None, unread=f" in groups of {' and '.join(map(str, sorted(sizes)))}")
+    named = {chosen: kept_patterns(model, names) for chosen, names in modules.items()}
+    layers = tuple((pattern, chosen) for chosen, patterns in named.items() for pattern in patterns)
+    return _Read("mixed", layers, next(iter(sizes), None))
 
 
 def _scheme(method: str, section: Section) -> str:
@@ -69,6 +141,8 @@ def _by_bits(section: Section) -> str:
 
 def _compressed(section: Section) -> str:
     """Return kind, bits and strategy of the first group's weights, e.g. ``float8 channel`` or ``int4 group``."""
+    if section.get("format") == "mxfp4-pack-quantized":
+        return "MXFP4"
     groups = section.get("config_groups")
     group = next(iter(groups.values()), None) if isinstance(groups, dict) else None
     weights = group.get("weights") if isinstance(group, dict) else None
@@ -87,9 +161,9 @@ _SCHEMES: Mapping[str, Callable[[Section], str]] = {
 
 
 def _weights(model: ModelSpec, scheme: str) -> WeightFormat | None:
-    """Return the profile's word for a scheme; the words of MXFP4 are of gpt-oss, whose experts alone have it."""
+    """Return the profile's word for a scheme; MXFP4 is of families whose routed experts alone have it."""
     if scheme == "MXFP4":
-        return "mxfp4" if model.family == "gpt_oss" else None
+        return "mxfp4" if model.family in ("gpt_oss", "kimi_linear") else None
     return cast("WeightFormat | None", format_named(_ALSO.get(scheme, scheme)))
 
 
@@ -120,7 +194,7 @@ def kept_patterns(model: ModelSpec, patterns: list[str]) -> tuple[str, ...]:
     kinds = _kinds(model)
     numbered: dict[tuple[str, str], set[int]] = {}
     kept: list[str] = []
-    for pattern in dict.fromkeys(patterns):
+    for pattern in dict.fromkeys(_without_expressions(model, kinds, patterns)):
         match = _NUMBERED.match(pattern)
         if match is None:
             kept += [form for form in _forms(pattern) if _names_any(model, kinds, form)]
@@ -134,6 +208,24 @@ def kept_patterns(model: ModelSpec, patterns: list[str]) -> tuple[str, ...]:
     for (before, behind), numbers in numbered.items():
         kept += _collapsed(before, behind, numbers, kinds)
     return tuple(dict.fromkeys(kept))
+
+
+def _without_expressions(
+    model: ModelSpec, kinds: Mapping[tuple[str, ...], set[int]], patterns: list[str]
+) -> Iterator[str]:
+    """Yield patterns, and the modules that a regular expression names (``re:``, compressed-tensors) in its place."""
+    for pattern in patterns:
+        if not pattern.startswith(_EXPRESSION):
+            yield pattern
+            continue
+        found = re.compile(pattern.removeprefix(_EXPRESSION))
+        for names, layers in kinds.items():
+            for number in layers:
+                base = f"{model.prefix}layers.{number}"
+                yield from (base + name for name in names if found.match(base + name))
+
+
+_EXPRESSION = "re:"
 
 
 def _collapsed(before: str, behind: str, numbers: set[int], kinds: Mapping[tuple[str, ...], set[int]]) -> Iterator[str]:
@@ -169,7 +261,7 @@ def _behind_number(fact: TensorFact, number: int, model: ModelSpec) -> str:
 
 def is_linear(fact: TensorFact) -> bool:
     """Whether a tensor of a layer is the weight of a linear layer that a checkpoint may have quantised."""
-    return len(fact.shape) > 1 and not fact.is_bias and fact.role is not Role.ROUTER
+    return len(fact.shape) > 1 and not fact.is_bias and fact.role not in NOT_LINEAR
 
 
 def _matches(names: tuple[str, ...], form: str) -> bool:

@@ -28,6 +28,7 @@ from trtllm_kit.errors import (
 )
 from trtllm_kit.files import NOTHING, UnfitFile, is_handed_over, read_file, read_text, what_is
 from trtllm_kit.resources import deploy_profiles, package_file
+from trtllm_kit.shipped_yaml import read_shipped
 from trtllm_kit.spec.draft import DraftFacts, draft_facts
 from trtllm_kit.spec.hardware import Figure, Hardware
 from trtllm_kit.spec.hf_config import read_model_spec
@@ -364,4 +365,12 @@ def hardware_names() -> tuple[str, ...]:
 
 @cache
 def _catalogue() -> dict[str, Any]:
-    return read_document(package_file("spec", "hardware.yaml"), "hardware.yaml").data
+    return read_shipped(CATALOGUE, parse_catalogue)
+
+
+CATALOGUE = package_file("spec", "hardware.yaml")
+
+
+def parse_catalogue(path: Path) -> dict[str, Any]:
+    """Return the catalogue's document."""
+    return read_document(path, path.name).data

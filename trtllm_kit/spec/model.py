@@ -1,119 +1,73 @@
 """The model spec: facts of a model that ``config.json`` states, never guessed.
 
-A model is a tuple of layers; a layer is an attention and a feed-forward part. ``spec.tensors`` names the weights
-that follow from it.
+A model is a tuple of layers; a layer mixes tokens (attention, or a recurrent state) and has a feed-forward part; a
+hybrid's layers may lack one of the two. ``spec.tensors`` names the weights that follow from it.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from trtllm_kit.spec.profile_formats import KvFormat, WeightFormat
+from trtllm_kit.errors import InternalError
+from trtllm_kit.spec.mixers import (
+    Attention,
+    Compression,
+    DeltaNet,
+    Frozen,
+    Indexer,
+    KimiDelta,
+    Latent,
+    Mamba,
+    QueryTemperature,
+    Rope,
+    StateType,
+)
+from trtllm_kit.spec.profile_formats import KvFormat, PartFormat, WeightFormat
 
-
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Rope(_Frozen):
-    """Rotary position embedding: base, and the scaling that stretches the context."""
-
-    theta: float
-    kind: Literal["default", "linear", "llama3", "yarn", "dynamic", "longrope"] = "default"
-    factor: float = 1.0
-    original_max_position: int | None = None
-    """Context length the model was trained at, tokens (``llama3``, ``yarn`` and ``longrope``)."""
-    low_freq_factor: float | None = None
-    high_freq_factor: float | None = None
-    beta_fast: float = 32.0
-    """Rotations over the trained context above which a frequency is kept (``yarn``)."""
-    beta_slow: float = 1.0
-    """Rotations below which a frequency is stretched whole (``yarn``)."""
-    truncate: bool = True
-    """Whether the bounds that the betas give are rounded outwards to whole dimensions (``yarn``)."""
-    magnitude: float | None = None
-    """Factor on cosine and sine; None takes the kind's own rule."""
-    short_factors: tuple[float, ...] = ()
-    """Divisor of each frequency while the sequence is within the trained context (``longrope``)."""
-    long_factors: tuple[float, ...] = ()
-    """The same for longer sequences."""
-    interleaved: bool = False
-    """Pairs are neighbours (0, 1), (2, 3) and not the two halves of a head (Llama 4, DeepSeek)."""
-
-
-class QueryTemperature(_Frozen):
-    """Queries grow with their position p (0-based): times ``1 + scale * ln(1 + floor((p + 1) / floor))`` (Llama 4)."""
-
-    floor: int
-    scale: float
-
-
-class Latent(_Frozen):
-    """Multi-head latent attention (DeepSeek): keys and values are expanded from one vector a token, which is cached."""
-
-    query_rank: int | None
-    """Width the query is squeezed through; None when it is projected at once."""
-    kv_rank: int
-    """Width of the cached latent vector."""
-    nope_dim: int
-    """Part of a query or key head without position."""
-    rope_dim: int
-    """Part with it: one key of this width, cached beside the latent vector, serves all heads."""
-    value_dim: int
-    """Width of a value head."""
+__all__ = [
+    "Attention",
+    "Compression",
+    "ConvertedFamily",
+    "DeltaNet",
+    "Dense",
+    "ExpertLayout",
+    "Experts",
+    "Family",
+    "FeedForward",
+    "Indexer",
+    "KimiDelta",
+    "Latent",
+    "Layer",
+    "Mamba",
+    "Mixer",
+    "ModelSpec",
+    "PlannedFamily",
+    "QueryTemperature",
+    "Rope",
+    "Routing",
+    "StateType",
+    "StoredFormats",
+]
 
 
-class Attention(_Frozen):
-    """Attention of one layer."""
-
-    kind: Literal["full", "sliding", "chunked"]
-    heads: int
-    kv_heads: int
-    """Heads the KV cache holds; with ``latent`` one, whose vector serves all query heads."""
-    head_dim: int
-    """Width of a query or key head; with ``latent`` both its parts together."""
-    window: int | None = None
-    """Tokens a query can look back at (``sliding``) or the chunk length (``chunked``)."""
-    qkv_bias: bool = False
-    out_bias: bool = False
-    fused_qkv: bool = False
-    """Query, key and value are one stored tensor, in this order (Phi-3)."""
-    qk_norm: Literal["none", "per_head", "l2"] = "none"
-    """``per_head``: a learned RMS norm over head_dim (Qwen3); ``l2``: an unlearned one (Llama 4)."""
-    rotary: bool = True
-    """False for layers without position embedding (Llama 4's NoPE layers)."""
-    rotary_dim: int | None = None
-    """Leading elements of a head that are turned, where it is not the whole head."""
-    rope: Rope | None = None
-    """The layer's own rope, where it is not the model's (Gemma 3's sliding layers)."""
-    temperature: QueryTemperature | None = None
-    """Llama 4 has it on its NoPE layers only."""
-    scale: float | None = None
-    """Factor on the scores; None stands for one over the root of ``head_dim``."""
-    softcap: float | None = None
-    """Scores s become softcap x tanh(s / softcap) (Gemma 2)."""
-    sinks: bool = False
-    """A learned score a head joins the softmax and takes weight from the tokens (gpt-oss)."""
-    latent: Latent | None = None
-    """None for attention that caches keys and values of each KV head."""
-
-
-class Dense(_Frozen):
-    """A gated feed-forward block."""
+class Dense(Frozen):
+    """A feed-forward block: gate and up, then down."""
 
     kind: Literal["dense"] = "dense"
     intermediate: int
     bias: bool = False
+    gated: bool = True
+    """False for a block without a gate: up, activation, down (Nemotron-H)."""
     fused_gate_up: bool = False
     """Gate and up are one stored tensor, in this order (Phi-3)."""
 
 
-class Routing(_Frozen):
+class Routing(Frozen):
     """How a router's logits become the weights of the chosen experts."""
 
-    scoring: Literal["softmax", "sigmoid"] = "softmax"
+    scoring: Literal["softmax", "sigmoid", "sqrt_softplus"] = "softmax"
     normalise: bool = True
     """The weights of the chosen experts are scaled to sum to one."""
     bias: bool = False
@@ -125,12 +79,29 @@ class Routing(_Frozen):
     groups_per_token: int = 1
     scale: float = 1.0
     """Factor on the weights."""
+    table: int = 0
+    """Words whose experts a stored table names, in place of the router's choice (DeepSeek-V4); 0 without one."""
 
 
-ExpertLayout = Literal["mixtral", "qwen", "llama4", "deepseek", "gpt_oss"]
+ExpertLayout = Literal[
+    "mixtral",
+    "qwen",
+    "qwen3_vl",
+    "qwen3_5",
+    "llama4",
+    "deepseek",
+    "gpt_oss",
+    "gemma4",
+    "nemotron_h",
+    "minimax_m2",
+    "minimax_m3",
+    "step3",
+    "deepseek_v4",
+    "kimi_linear",
+]
 
 
-class Experts(_Frozen):
+class Experts(Frozen):
     """A mixture-of-experts block."""
 
     kind: Literal["experts"] = "experts"
@@ -145,23 +116,55 @@ class Experts(_Frozen):
     routing: Routing = Routing()
     bias: bool = False
     """The experts' projections have biases (gpt-oss)."""
+    gated: bool = True
+    """False for experts without a gate: up, activation, down (Nemotron-3)."""
+    latent: int | None = None
+    """Width that tokens are squeezed to before the routed experts and expanded from behind them (Nemotron-3)."""
+    shared_gated: bool = False
+    """A learned sigmoid on the result of the shared expert (Qwen3.5)."""
 
     @property
     def fused(self) -> bool:
         """Whether the checkpoint has the projections of all experts in one tensor."""
-        return self.layout in ("llama4", "gpt_oss")
+        return self.layout in ("llama4", "gpt_oss", "gemma4", "qwen3_vl", "qwen3_5")
 
 
-class Layer(_Frozen):
+Mixer = Attention | DeltaNet | Mamba | KimiDelta
+FeedForward = Dense | Experts
+
+
+class Layer(Frozen):
     """One decoder layer."""
 
-    attention: Attention
-    feed_forward: Dense | Experts
+    mixer: Annotated[Mixer, Field(discriminator="kind")] | None
+    """What lets tokens see those before them; None for a layer that is a feed-forward block alone."""
+    feed_forward: Annotated[FeedForward, Field(discriminator="kind")] | None
+    """None for a layer that is a mixer alone (Nemotron-H)."""
     post_norms: bool = False
     """Both parts have a norm behind them too, before they are added to the hidden state (Gemma)."""
+    scaled: bool = False
+    """A stored factor on the layer's result (Gemma 4)."""
+
+    @property
+    def attention(self) -> Attention:
+        """The layer's attention; raises ``InternalError`` where it has none, which the caller has to ask first."""
+        if isinstance(self.mixer, Attention):
+            return self.mixer
+        raise _lacking("attention", f"its mixer is {'none' if self.mixer is None else self.mixer.kind}")
+
+    @property
+    def block(self) -> FeedForward:
+        """The layer's feed-forward block; raises ``InternalError`` where it has none, which the caller has to ask."""
+        if self.feed_forward is not None:
+            return self.feed_forward
+        raise _lacking("feed-forward block", "it is a mixer alone")
 
 
-class StoredFormats(_Frozen):
+def _lacking(part: str, why: str) -> InternalError:
+    return InternalError(f"a layer was asked for its {part}", why=why, hint="report this with the command and --debug")
+
+
+class StoredFormats(Frozen):
     """How a checkpoint that comes quantised is stored, as its configuration files say."""
 
     method: str
@@ -174,15 +177,26 @@ class StoredFormats(_Frozen):
     """Format of the KV cache whose scales come with it."""
     exclude: tuple[str, ...] = ()
     """Module name patterns of the linear layers that are in 16 bit; those of the file that name none are left out."""
+    layers: tuple[tuple[str, PartFormat], ...] = ()
+    """Module name patterns with their formats, for weights ``mixed`` alone; the first that names a layer holds."""
+    group_size: int | None = None
+    """Input elements that share a scale; None where no format groups them."""
 
 
-Family = Literal[
+ConvertedFamily = Literal[
     "llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "mixtral", "llama4",
     "gemma2", "gemma3", "phi3", "deepseek_v3", "gpt_oss",
 ]  # fmt: skip
+"""Families that are planned, converted and run by the reference runtime."""
+PlannedFamily = Literal[
+    "qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe", "nemotron_h", "nemotron_nas", "gemma4", "mimo", "mimo_v2",
+    "minimax_m2", "step3", "deepseek_v32", "deepseek_v4", "glm_moe_dsa", "kimi_linear", "minimax_m3",
+]  # fmt: skip
+"""Families that are planned alone: their checkpoints are served as they are."""
+Family = ConvertedFamily | PlannedFamily
 
 
-class ModelSpec(_Frozen):
+class ModelSpec(Frozen):
     """Facts of one model."""
 
     family: Family
@@ -198,9 +212,13 @@ class ModelSpec(_Frozen):
     """The output head shares the embedding's weights, so no head tensor is stored."""
     rope: Rope
     dtype: Literal["bfloat16", "float16", "float32"]
-    activation: Literal["silu", "gelu", "gelu_tanh", "clipped_swiglu"] = "silu"
+    activation: Literal["silu", "gelu", "gelu_tanh", "clipped_swiglu", "relu2", "situ"] = "silu"
     activation_limit: float | None = None
     """Bound of gate and up before the activation (``clipped_swiglu``, gpt-oss)."""
+    streams: int = 1
+    """Hidden states that run side by side, mixed before and behind each part (DeepSeek-V4's hyper-connections)."""
+    residual_block: int | None = None
+    """Layers whose sum later layers can attend to (Kimi-K3's attention residuals)."""
     embedding_scale: float = 1.0
     """Factor on the embeddings (Gemma)."""
     unit_offset_norms: bool = False
@@ -209,6 +227,8 @@ class ModelSpec(_Frozen):
     """Logits l become softcap x tanh(l / softcap) (Gemma 2)."""
     prediction_layers: int = 0
     """Layers stored behind the last one that predict further tokens (MTP); they draft, and are no part of the model."""
+    prediction_pattern: tuple[Layer, ...] = ()
+    """The layers of one prediction, where it is not a single one like the last of the model (Nemotron-3)."""
     prefix: str = "model."
     """What decoder tensor names begin with; Llama 4's text part has ``language_model.model.``."""
     head_name: str = "lm_head.weight"
@@ -216,6 +236,21 @@ class ModelSpec(_Frozen):
     eos_tokens: tuple[int, ...] = ()
     stored: StoredFormats | None = None
     """How the weights are stored; None for plain ones."""
+
+    @property
+    def attentions(self) -> tuple[Attention, ...]:
+        """The attentions of the layers that have one, in order."""
+        return tuple(layer.mixer for layer in self.layers if isinstance(layer.mixer, Attention))
+
+    @property
+    def prediction_step(self) -> tuple[Layer, ...]:
+        """The layers that predict one further token."""
+        return self.prediction_pattern or self.layers[-1:]
+
+    @property
+    def converted(self) -> bool:
+        """Whether the kit converts and runs the family, and does not only plan it."""
+        return self.family in get_args(ConvertedFamily)
 
     @property
     def quantized_as(self) -> str | None:

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from trtllm_kit.spec.profile_build import Build
 from trtllm_kit.spec.profile_formats import Calibration, Quantization
 from trtllm_kit.spec.profile_sections import Auto, Engine, Positive, Speculation
 from trtllm_kit.spec.profile_sections import Strict as _Strict
@@ -152,6 +153,7 @@ class DeployProfile(_Strict):
     kv_cache: KvCache = KvCache()
     scheduler: Scheduler = Scheduler()
     engine: Engine = Engine()
+    build: Build = Build()
     speculation: Speculation | None = Field(None, description="Speculative decoding; absent means none.")
     load: Load = Load()
     serve: Serve = Serve()

@@ -20,6 +20,8 @@ WeightFormat = Literal[PartFormat, "mixed"]
 KvFormat = Literal["bf16", "fp8", "int8", "nvfp4"]
 GROUPED: tuple[PartFormat, ...] = ("int4_wo", "int4_awq", "w4a8_awq")
 """Formats in which ``group_size`` input elements share a scale."""
+GROUP_SIZES = (128, 64)
+"""What ``group_size`` can be, the most accurate last."""
 MIXED: WeightFormat = "mixed"
 
 

@@ -44,7 +44,7 @@ class SchemaWords:
         node = self._resolved(self._root)
         for part in path:
             name = "items" if isinstance(part, int) else "additionalProperties"
-            child = node.get("properties", {}).get(part) or node.get(name) or {}
+            child = node.get("properties", {}).get(part) or node.get(name) or _named(node)
             node = self._resolved(child)
         return node
 
@@ -72,7 +72,7 @@ class SchemaWords:
         kind = node.get("type")
         if kind == "object":
             keys = ", ".join(node.get("properties", ()))
-            inner = node.get("additionalProperties")
+            inner = node.get("additionalProperties") or _named(node)
             return f"a mapping with keys of {keys}" if keys else f"a mapping of names to {self._words(inner or {})}"
         if kind == "array":
             return f"a list of {self._words(node.get('items', {}))}"
@@ -80,6 +80,11 @@ class SchemaWords:
 
 
 _KINDS = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "text"}
+
+
+def _named(node: Schema) -> Schema:
+    """Return what the values are of a mapping whose keys have a pattern."""
+    return next(iter(node.get("patternProperties", {}).values()), {})
 
 
 def _choices(node: Schema) -> tuple[str, ...]:
@@ -90,7 +95,8 @@ def _scalar_words(node: Schema) -> str:
     """Say what a number or text may be, with its limits, its pattern and examples."""
     kind = node.get("type", "string")
     if isinstance(kind, list):
-        words = [" or ".join(_KINDS[one] for one in kind)]
+        limits = {one: _limit_words(node) if one in ("integer", "number") else "" for one in kind}
+        words = [" or ".join(_KINDS[one] + limits[one] for one in kind)]
     else:
         words = [_KINDS[kind] + _limit_words(node)]
     if "pattern" in node:
@@ -106,5 +112,6 @@ def _limit_words(node: Schema) -> str:
     if "minimum" in node:
         return f" of {node['minimum']} or more"
     if "exclusiveMinimum" in node:
-        return f" above {node['exclusiveMinimum']} and below {node['exclusiveMaximum']}"
+        below = f" and below {node['exclusiveMaximum']}" if "exclusiveMaximum" in node else ""
+        return f" above {node['exclusiveMinimum']}{below}"
     return ""

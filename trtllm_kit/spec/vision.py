@@ -17,6 +17,9 @@ class Vision(NamedTuple):
     """One of its modules for each prefix, which an exclude pattern may name."""
 
 
+_QWEN = Vision(("model.visual.",), ("model.visual.blocks.0.attn.qkv",))
+_KIMI = Vision(("vision_tower.", "mm_projector."), ("vision_tower.encoder.blocks.0.wqkv", "mm_projector.linear_1"))
+"""Of Kimi-K2.5, whose text part is a DeepSeek-V3, and of K3."""
 _VISION: Mapping[Family, Vision] = {
     "llama4": Vision(
         ("vision_model.", "multi_modal_projector."),
@@ -28,6 +31,20 @@ _VISION: Mapping[Family, Vision] = {
             "vision_tower.vision_model.encoder.layers.0.self_attn.q_proj",
             "multi_modal_projector.mm_input_projection_weight",
         ),
+    ),
+    "deepseek_v3": _KIMI,
+    "kimi_linear": _KIMI,
+    "minimax_m3": Vision(
+        ("vision_tower.", "multi_modal_projector.", "patch_merge_mlp."),
+        ("vision_tower", "multi_modal_projector", "patch_merge_mlp"),
+    ),
+    "qwen3_vl": _QWEN,
+    "qwen3_vl_moe": _QWEN,
+    "qwen3_5": _QWEN,
+    "qwen3_5_moe": _QWEN,
+    "gemma4": Vision(
+        ("model.vision_tower.", "model.embed_vision."),
+        ("model.vision_tower.encoder.layers.0.self_attn.q_proj.linear", "model.embed_vision.embedding_projection"),
     ),
 }
 

@@ -13,6 +13,8 @@ from trtllm_kit.spec.system_text import REFUSED
 from trtllm_kit.spec.yaml_tree import DataPath, Document, Place, Problem, dotted
 
 _LONGEST_SHOWN = 200
+_PATTERN, _KEY = "string_pattern_mismatch", "[key]"
+"""The second ends the place of an error that is about a key and not about its value."""
 
 
 def schema_problems(error: ValidationError, document: Document, words: SchemaWords) -> list[Problem]:
@@ -24,7 +26,10 @@ def schema_problems(error: ValidationError, document: Document, words: SchemaWor
         path: DataPath = one["loc"] if missing else _known_part(one["loc"], document.data)
         if path in problems or (missing and not document.complete):
             continue
-        if one["type"] == REFUSED:
+        if one["type"] == _PATTERN and one["loc"][-1] == _KEY:
+            text = f"no name that may stand here; allowed text matching {one['msg'].split(chr(39))[1]}"
+            problems[path] = Problem(_place(document, path), text, dotted(path))
+        elif one["type"] == REFUSED:
             path = _refused_part(one["loc"], path, document.data)
             problems[path] = Problem(_place(document, path), one["msg"], dotted(path))
         else:

@@ -26,7 +26,9 @@ _NULL = re.compile(r"|~|null|Null|NULL")
 _BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
 _INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]{0,17})")
 _NUMBER = re.compile(r"[-+]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]{1,3})?")
-_CONTROL = re.compile(r"[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
+_NO_CHARACTERS = ("\ufffe", "\uffff")
+"""Beside control characters what YAML excludes and UTF-8 can hold; a pattern of both takes long to compile."""
 _LEADING_TAB = re.compile(r"^ *\t", re.MULTILINE)
 
 
@@ -105,11 +107,18 @@ def _read_text(path: Path, document: Document) -> str | None:
     except UnicodeDecodeError as error:
         document.note(raw.count(b"\n", 0, error.start) + 1, f"byte 0x{raw[error.start]:02x} is not UTF-8")
         return None
-    control = _CONTROL.search(text)
-    if control:
-        document.note(text.count("\n", 0, control.start()) + 1, f"control character U+{ord(control[0]):04X}")
+    odd = _control(text)
+    if odd is not None:
+        document.note(text.count("\n", 0, odd) + 1, f"control character U+{ord(text[odd]):04X}")
         return None
     return text
+
+
+def _control(text: str) -> int | None:
+    """Return where the first character is that YAML excludes; None without one."""
+    found = _CONTROL.search(text)
+    places = (found.start() if found else -1, *map(text.find, _NO_CHARACTERS))
+    return min((place for place in places if place >= 0), default=None)
 
 
 def _compose(text: str, document: Document) -> yaml.Node | None:
