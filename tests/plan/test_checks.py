@@ -28,6 +28,7 @@ from tests.support.specs import (
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks import RULES
 from trtllm_kit.plan.checks.lengths import nearest_power_of_two
+from trtllm_kit.plan.given import TITLES
 from trtllm_kit.plan.quantization import idle_patterns
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.spec.hardware import Hardware
@@ -45,7 +46,7 @@ def findings(model: ModelSpec, machine: Hardware, changes: Mapping[str, Any] | N
 def sliding(window: int) -> ModelSpec:
     """Make a small Mistral with one window."""
     attention = Attention(kind="sliding", heads=32, kv_heads=8, head_dim=128, window=window)
-    layers = tuple(Layer(attention=attention, feed_forward=layer.feed_forward) for layer in llama_8b().layers)
+    layers = tuple(Layer(mixer=attention, feed_forward=layer.feed_forward) for layer in llama_8b().layers)
     changes = {"layers": layers, "family": "mistral", "architecture": "MistralForCausalLM"}
     return llama_8b().model_copy(update=changes)
 
@@ -137,9 +138,10 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      'parallelism.tensor: 4, or quantization.group_size: 64, or add "*down_proj" to quantization.exclude'),
     ("PF6", WARNING, llama(2, 1024, 8, 8, 1344), hardware(8), SPLIT | {"quantization.weights": "int8_wo"},
      "1,344 features / 8 ranks x 8 bits is no multiple of 32 bytes",
-     'parallelism.tensor: 2, or add "*gate_proj" to quantization.exclude'),
+     'parallelism.tensor: 2, or add "*gate_proj", "*up_proj", "*down_proj" to quantization.exclude'),
     ("PF6", WARNING, narrow_moe(), hardware(), {"quantization.weights": "int8_wo"},
-     "1,504 features / 1 rank is no multiple of 64", 'add "*gate_proj" to quantization.exclude'),
+     "1,504 features / 1 rank is no multiple of 64",
+     'add "*gate_proj", "*up_proj", "*down_proj" to quantization.exclude'),
     ("PF6", INFO, qwen3_moe(2), hardware(8), {"quantization.weights": "fp8_block", "parallelism.tensor": 8},
      "1,536 features / 8 ranks is not a multiple of 128", "nothing to do"),
     ("PF7", WARNING, llama_8b(), hardware(capability=100), {"quantization.weights": "mxfp8"},
@@ -234,9 +236,8 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "runtime.tokens_per_block is 64, ", "kv_cache.tokens_per_block: 32, or trtllm_version: 1.1.0"),
     ("PF26", ERROR, llama_8b(), hardware(), {"trtllm_version": "main", "toolchain": "mock"},
      "main has llm-api", "toolchain: auto"),
-    ("PF26", WARNING, llama_8b(), hardware(), {"trtllm_version": "0.21"}, "trtkit builds with llm-api, mock",
-     "run trtllm-build on the checkpoint yourself, or trtllm_version: 1.0.0, or toolchain: mock to rehearse the engine "
-     "road"),
+    ("PF29", WARNING, llama_8b(), hardware(), {"trtllm_version": "0.21"}, "toolchain trtllm-build, release 0.21.0",
+     "serve the engine folder with the tensorrtllm backend of the release's container"),
     ("PF27", ERROR, llama_8b(), hardware(), {"kv_cache.tokens_per_block": 48, "trtllm_version": "main"},
      "tokens_per_block 48; main refuses it", "kv_cache.tokens_per_block: 32"),
     ("PF27", WARNING, llama_8b(), hardware(), {"kv_cache.tokens_per_block": 31},
@@ -284,12 +285,19 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
     ("PF34", WARNING, llama_8b(), hardware(), {"quantization.weights": "int4_awq", "calibration.backend": "native"},
      "weights int4_awq; convert writes bf16 and fp8 and",
      "serve a checkpoint that NVIDIA ModelOpt made or somebody published, or quantization.weights: fp8"),
-    ("PF34", WARNING, llama_8b(), hardware(), INT8_CACHE | {"trtllm_version": "0.21"},
-     "it writes bf16 and fp8 in this layout", "set quantization.kv_cache: fp8"),
+    ("PF34", WARNING, llama_8b(), hardware(capability=100),
+     {"quantization.weights": "fp8", "quantization.kv_cache": "nvfp4", "trtllm_version": "0.21"},
+     "it writes bf16, fp8, int8 in this layout", "set quantization.kv_cache: fp8"),
     ("PF34", WARNING, llama_8b(), hardware(), {"quantization.weights": "fp8_block", "trtllm_version": "0.21"},
-     "the kit knows bf16, fp8, fp8_rowwise, int8_wo, int4_wo, nvfp4, mixed for it",
+     "the kit knows bf16, fp8, fp8_rowwise, int8_wo, int4_wo, nvfp4, int4_awq, w4a8_awq, int8_sq, mixed for it",
      "set quantization.weights to one of them, or toolchain: llm-api with trtllm_version: 1.2.1, which loads the "
      "unified layout"),
+    ("PF34", WARNING, qwen3_moe(2), hardware(), {"quantization.weights": "int4_awq"},
+     "Qwen3MoeForCausalLM has experts, on which the exporter of version 0.47 fails",
+     "set quantization.weights: fp8"),
+    ("PF34", WARNING, llama_8b(), hardware(),
+     {"quantization.weights": "int4_wo", "quantization.group_size": 64, "trtllm_version": "0.21"},
+     "group_size 64, weights int4_wo", "leave quantization.group_size out, or quantization.weights: int4_awq"),
     ("PF35", WARNING, llama(2, 1024, 8, 8, 1096), hardware(capability=100), {"quantization.weights": "nvfp4"},
      "1,096 input features / 1 rank is not a multiple of 16", 'add "*down_proj" to quantization.exclude'),
     ("PF35", WARNING, llama(2, 1024, 16, 16, 1088), hardware(8, capability=100),
@@ -319,6 +327,29 @@ def test_a_rule_names_the_numbers_and_what_works(
     said = [finding for finding in findings(model, machine, changes) if finding.rule == rule]
     assert [severity] == [finding.severity for finding in said if compared in finding.compared][:1], said
     assert suggestion in [finding.suggestion for finding in said]
+
+
+def test_every_kind_of_module_is_told_with_its_layers_and_numbers() -> None:
+    """PF5 counts the layers of each kind, and one change of exclude names them all and ends the finding."""
+    model, asked = llama(24, 1088, 17, 1, 4800), {"quantization.weights": "int4_wo"}
+    (said,) = [finding for finding in findings(model, hardware(), asked) if finding.rule == "PF5"]
+    for name in ("self_attn.q_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.down_proj"):
+        assert f"{name} of 24 layers" in said.message
+    assert "mlp.gate_proj, mlp.up_proj: 1,088 input features / 1 rank is not a multiple of 128" in said.compared
+    assert "mlp.down_proj: 4,800 input features / 1 rank is not a multiple of 128" in said.compared
+    patterns = re.findall(r'"([^"]+)"', said.suggestion or "")
+    assert 7 == len(patterns)
+    again = findings(model, hardware(), asked | {"quantization.exclude": ["lm_head", *patterns]})
+    assert "PF5" not in {finding.rule for finding in again}
+
+
+def test_layers_that_differ_are_counted_apart() -> None:
+    """Of Llama's 24 layers three are kept in 16 bit by name, and PF35 tells of the others alone."""
+    asked = {"quantization.weights": "nvfp4", "quantization.exclude": ["lm_head", "model.layers.[013].mlp.*"]}
+    found = findings(llama(24, 1024, 8, 8, 1096), hardware(capability=100), asked)
+    assert ["mlp.down_proj of 21 layers cannot be cut into whole NVFP4 blocks on every rank."] == [
+        finding.message for finding in found if finding.rule == "PF35"
+    ]
 
 
 SUGGESTED = re.compile(r"([a-z_]+(?:\.[a-z_]+)?): ([a-z0-9._-]+)")
@@ -389,6 +420,13 @@ def test_what_a_blackwell_gpu_takes_is_not_spoken_of(weights: str) -> None:
     assert of_the_matrix == [finding.rule for finding in found]
 
 
+@pytest.mark.parametrize("weights", ["int8_wo", "int4_awq", "int8_sq"])
+def test_an_int8_cache_of_an_engine_is_made(weights: str) -> None:
+    """A conversion into ranks writes scales of an INT8 cache, so PF34 does not speak of it."""
+    asked = INT8_CACHE | {"quantization.weights": weights, "trtllm_version": "0.21"}
+    assert "PF34" not in {finding.rule for finding in findings(llama_8b(), hardware(), asked)}
+
+
 def test_expert_ranks_keep_the_blocks_of_an_expert_whole() -> None:
     """64 tensor ranks cut an expert of 1,536 into 24, no multiple of 16; as 64 expert ranks they leave it whole."""
     changes = {"quantization.weights": "nvfp4", "parallelism.tensor": 64, "parallelism.expert": 64}
@@ -406,20 +444,24 @@ def test_errors_come_first() -> None:
     """What stops a verb is shown before what only warns."""
     changes = {"parallelism.tensor": 16, "load.min_concurrency": 64, "limits.max_beam_width": 32}
     severities = [finding.severity for finding in findings(llama_8b(), hardware(16), changes)]
-    assert [Severity.ERROR, Severity.WARNING, Severity.INFO] == severities
+    assert [Severity.ERROR, Severity.WARNING, Severity.INFO, Severity.INFO] == severities
+
+
+OF_ENGINES = ("PF16", "PF17", "PF21")
+"""Made to speak in ``test_cases.py``, and to be silent in ``test_built.py``."""
 
 
 def test_every_rule_has_a_case_above_and_an_id_of_its_own() -> None:
-    """A rule without a case that makes it speak is not tested; PF25 has its own in test_speculation_checks."""
+    """A rule without a case that makes it speak is not tested; PF25, PF41 and OF_ENGINES have theirs elsewhere."""
     ids = [rule.id for rule in RULES]
     assert len(ids) == len(set(ids))
-    assert set(ids) == {row[0] for row in (*SPEAKS, *ENGINE_SPEAKS)} | {"PF25"}
+    assert set(ids) == {row[0] for row in (*SPEAKS, *ENGINE_SPEAKS)} | {"PF25", "PF41", *OF_ENGINES}
 
 
 def test_the_page_has_a_heading_for_every_rule() -> None:
-    """docs/reference/checks.md lists exactly the rules that run, with their titles."""
+    """docs/reference/checks.md lists exactly the rules that run, of plans and of given things, with their titles."""
     headings = re.findall(r"^## (PF\d+): (.+)$", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert sorted((rule.id, rule.title) for rule in RULES) == sorted(headings)
+    assert sorted({*((rule.id, rule.title) for rule in RULES), *TITLES.items()}) == sorted(headings)
 
 
 def test_a_rehearsal_has_no_gpu_gate() -> None:
@@ -432,7 +474,7 @@ def test_405b_over_32_ranks_as_asked_is_no_warning() -> None:
     """Who asks for copied KV heads on every GPU is told what fewer ranks would do, and not to idle 24 of 32 GPUs."""
     changes = {"quantization.weights": "fp8", "quantization.kv_cache": "fp8", "parallelism.tensor": 32}
     found = findings(llama_405b(), hardware(2, 95, nodes=16, nvlink=32), changes)
-    assert [("PF2", Severity.INFO)] == [(finding.rule, finding.severity) for finding in found]
+    assert [("PF2", Severity.INFO), ("PF20", Severity.INFO)] == [(one.rule, one.severity) for one in found]
 
 
 def test_what_is_known_of_windows_and_block_reuse_ends_with_1_3_0rc11() -> None:

@@ -31,7 +31,7 @@ def sliding() -> ModelSpec:
     """Make 8B with a window in every other layer."""
     plain = llama_8b().layers[0]
     slide = Layer(
-        attention=Attention(kind="sliding", heads=32, kv_heads=8, head_dim=128, window=1024),
+        mixer=Attention(kind="sliding", heads=32, kv_heads=8, head_dim=128, window=1024),
         feed_forward=plain.feed_forward,
     )
     return llama_8b().model_copy(update={"layers": (slide, plain) * 16})

@@ -19,7 +19,7 @@ def test_every_key_belongs_to_a_decision_and_to_1_2_1() -> None:
 def test_windows_are_told_when_shorter_than_a_sequence() -> None:
     """One number when all layers agree; none when no window is shorter."""
     attention = Attention(kind="sliding", heads=32, kv_heads=8, head_dim=128, window=1024)
-    slide = Layer(attention=attention, feed_forward=llama_8b().layers[0].feed_forward)
+    slide = Layer(mixer=attention, feed_forward=llama_8b().layers[0].feed_forward)
     model = llama_8b().model_copy(update={"layers": (slide,) * 4})
     mixed = model.model_copy(update={"layers": (slide, llama_8b().layers[0])})
     assert (1024,) == attention_windows(model, 4096)
@@ -32,7 +32,7 @@ def test_a_window_longer_than_a_sequence_is_cut_to_it() -> None:
     attention = Attention(kind="sliding", heads=32, kv_heads=8, head_dim=128, window=1024)
     block = llama_8b().layers[0].feed_forward
     wide = attention.model_copy(update={"window": 9000})
-    layers = (Layer(attention=attention, feed_forward=block), Layer(attention=wide, feed_forward=block))
+    layers = (Layer(mixer=attention, feed_forward=block), Layer(mixer=wide, feed_forward=block))
     assert (1024, 4096) == attention_windows(llama_8b().model_copy(update={"layers": layers}), 4096)
 
 

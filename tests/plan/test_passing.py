@@ -12,18 +12,27 @@ import pytest
 from tests.spec.configs import config
 from tests.support.specs import deepseek_v3, gpt_oss_120b, hardware, llama_8b, profile, rehearsal
 from trtllm_kit.checkpoint.formats import DECODERS
-from trtllm_kit.findings import Finding
+from trtllm_kit.checkpoint.formats.searched import SEARCHED_DECODERS
+from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.formats import FORMATS
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.passing import PASSED_THROUGH
 from trtllm_kit.plan.plan import Plan
+from trtllm_kit.plan.quantization import tensor_formats
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.plan.weights import held_by_stage
 from trtllm_kit.spec.hf_config import FAMILIES, read_model_spec
 from trtllm_kit.spec.model import ModelSpec, StoredFormats
+from trtllm_kit.spec.profile_formats import PartFormat
+from trtllm_kit.spec.tensors import EXPERT
 
 NVFP4 = StoredFormats(method="modelopt", scheme="NVFP4", weights="nvfp4", kv_cache="fp8")
 FP8 = StoredFormats(method="modelopt", scheme="FP8", weights="fp8", kv_cache="fp8")
+AWQ = StoredFormats(method="modelopt", scheme="W4A16_AWQ", weights="int4_awq", group_size=128)
+MIXED = StoredFormats(
+    method="modelopt", scheme="MIXED_PRECISION", weights="mixed", group_size=64,
+    layers=(("model.layers.*.self_attn.*", "fp8"), ("model.layers.3.mlp.*", "w4a8_awq")),
+)  # fmt: skip
 BLOCKS = StoredFormats(method="fp8", scheme="FP8_BLOCK_SCALES", weights="fp8_block")
 
 
@@ -71,7 +80,16 @@ def test_keys_that_agree_are_the_profiles() -> None:
         (FP8, {"quantization.exclude": ["*.o_proj"]}, "model.layers.0.self_attn.o_proj asked, fp8 there held",
          "leave quantization.exclude out"),
         (FP8, {"trtllm_version": "0.20.0", "toolchain": "trtllm-build"},
-         "layout tensorrt_llm keeps q, k and v under one scale", "toolchain: llm-api"),
+         "layout tensorrt_llm keeps q, k and v under one scale",
+         "toolchain: llm-api, or give the folder of the model's BF16 original with quantization.weights: fp8"),
+        (AWQ, {"trtllm_version": "0.20.0", "toolchain": "trtllm-build"},
+         "is written from 16-bit weights alone; the checkpoint is W4A16_AWQ", "toolchain: llm-api, or give the folder"),
+        (AWQ, {"quantization.weights": "w4a8_awq"}, "w4a8_awq asked, int4_awq held", "quantization.weights: int4_awq"),
+        (AWQ, {"quantization.weights": "int4_awq", "quantization.group_size": 64}, "64 asked, 128 held",
+         "quantization.group_size: 128"),
+        (MIXED, {"quantization.weights": "fp8"}, "fp8 asked, mixed held", "quantization.weights: mixed"),
+        (MIXED, {"quantization.weights": "mixed", "quantization.groups": {"attention": "fp8"}},
+         "bf16 for model.layers.3.mlp.gate_proj asked, w4a8_awq there held", "leave the section quantization out"),
     ],
 )  # fmt: skip
 def test_a_key_that_asks_for_something_else_is_refused(
@@ -82,6 +100,69 @@ def test_a_key_that_asks_for_something_else_is_refused(
     assert compared in said.compared
     assert said.suggestion is not None
     assert said.suggestion.startswith(suggestion)
+
+
+def test_plain_int4_is_asked_for_by_its_own_name_or_by_that_of_awq() -> None:
+    """W4A16_AWQ is the word for both, and codes, groups and scales lie alike, so neither name is a conflict."""
+    for name in ("int4_wo", "int4_awq"):
+        plan = planned(AWQ, {"quantization.weights": name})
+        assert [] == refusals(plan)
+        assert (name, 128) == (plan.quantization.formats.weights, plan.quantization.formats.group_size)
+
+
+def test_layers_that_come_in_several_formats_are_planned_each_in_its_own() -> None:
+    """The first pattern that names a layer holds; others are 16 bit, and no calibration is planned for them."""
+    plan = planned(MIXED)
+    (said,) = refusals(plan)
+    assert (Severity.WARNING, True) == (said.severity, "on one request" in (said.suggestion or ""))
+    formats = plan.quantization.formats
+    assert (("fp8", "w4a8_awq"), 64, False) == (formats.used, formats.group_size, formats.calibrates)
+    third, fourth = (tensor_formats(plan.model, number, formats) for number in (2, 3))
+    assert {"fp8"} == set(third.values())
+    assert {"fp8", "w4a8_awq"} == set(fourth.values())
+
+
+def test_a_profile_that_asks_for_the_parts_that_are_held_agrees() -> None:
+    """Parts and patterns that come to the formats of every layer are no conflict."""
+    layers = (("model.layers.*.self_attn.*", "fp8"), ("model.layers.*.mlp.*", "nvfp4"))
+    held = MIXED.model_copy(update={"layers": layers, "group_size": None})
+    asked = {"quantization.weights": "mixed", "quantization.groups": {"attention": "fp8", "feed_forward": "nvfp4"}}
+    assert [] == [one for one in refusals(planned(held, asked)) if one.severity is Severity.ERROR]
+
+
+def modelopt(algo: str, **more: Any) -> StoredFormats | None:
+    """Read a Llama of two layers with this section of ModelOpt's."""
+    document = config("llama", num_hidden_layers=2)
+    beside = {"quant_algo": algo, "kv_cache_quant_algo": None, **more}
+    return read_model_spec(document, "config.json", beside).stored
+
+
+@pytest.mark.parametrize(
+    ("algo", "more", "scheme"),
+    [
+        ("W4A16_AWQ", {"group_size": 32}, "W4A16_AWQ in groups of 32"),
+        ("W4A8_AWQ", {"group_size": 128, "has_zero_point": True}, "W4A8_AWQ with zero points"),
+        ("MIXED_PRECISION", {}, "MIXED_PRECISION without quantized_layers"),
+        ("MIXED_PRECISION", {"quantized_layers": {"model.layers.0.mlp.up_proj": {"quant_algo": "NVFP4_AWQ"}}},
+         "MIXED_PRECISION with NVFP4_AWQ"),
+    ],
+)  # fmt: skip
+def test_what_no_reader_takes_is_refused_by_its_own_words(algo: str, more: dict[str, Any], scheme: str) -> None:
+    """A group size, zero points or a layer's format that is not read stands in the refusal, not the word alone."""
+    stored = modelopt(algo, **more)
+    assert stored is not None
+    assert (None, scheme) == (stored.weights, stored.scheme)
+    assert any(scheme in one.message for one in refusals(planned(stored)))
+
+
+def test_quantized_layers_become_few_patterns() -> None:
+    """A format that all layers of a kind have is one pattern; one that a single layer has names it."""
+    listed = {f"model.layers.{number}.self_attn.o_proj": {"quant_algo": "FP8"} for number in (0, 1)}
+    listed["model.layers.1.mlp.down_proj"] = {"quant_algo": "W4A16_AWQ", "group_size": 64}
+    stored = modelopt("MIXED_PRECISION", quantized_layers=listed)
+    assert stored is not None
+    wanted = (("model.layers.*.self_attn.o_proj", "fp8"), ("model.layers.1.mlp.down_proj", "int4_awq"))
+    assert (wanted, 64) == (stored.layers, stored.group_size)
 
 
 def test_all_keys_that_disagree_are_told() -> None:
@@ -148,8 +229,8 @@ def test_a_method_that_is_not_passed_through_is_refused_by_name(
 
 def test_what_is_passed_through_is_counted_and_read() -> None:
     """Every such format has its cost, and a decoder for the reference runtime."""
-    assert set(PASSED_THROUGH) <= set(FORMATS)
-    assert set(PASSED_THROUGH) <= set(DECODERS)
+    assert {"mixed"} == set(PASSED_THROUGH) - set(FORMATS)
+    assert {"mixed"} == set(PASSED_THROUGH) - set(DECODERS) - set(SEARCHED_DECODERS)
 
 
 @pytest.mark.parametrize(("layers", "published"), [(36, 60.8), (24, 12.8)])
@@ -185,25 +266,79 @@ RECORDED = {
     "Qwen--Qwen3-30B-A3B-FP8": ("fp8_block", "bf16", 0),
     "Qwen--Qwen3-32B-FP8": ("fp8_block", "bf16", 0),
     "Qwen--Qwen3-32B-FP8-Static-PerTensor": ("fp8", "fp8", 0),
+    "XiaomiMiMo--MiMo-V2-Flash": ("fp8_block", "bf16", 0),
     "deepseek-ai--DeepSeek-R1": ("fp8_block", "bf16", 0),
     "deepseek-ai--DeepSeek-V3": ("fp8_block", "bf16", 0),
+    "deepseek-ai--DeepSeek-V3.2": ("fp8_block", "bf16", 0),
+    "deepseek-ai--DeepSeek-V4-Pro": ("mixed", "bf16", 0),
     "moonshotai--Kimi-K2-Instruct": ("fp8_block", "bf16", 0),
+    "moonshotai--Kimi-K3": ("mxfp4", "bf16", 18),
     "nvidia--DeepSeek-V3.1-NVFP4": ("nvfp4", "fp8", 4),
+    "nvidia--DeepSeek-V3.2-NVFP4": ("nvfp4", "fp8", 5),
+    "nvidia--DeepSeek-V4-Flash-NVFP4": ("mixed", "bf16", 0),
+    "nvidia--DeepSeek-V4-Pro-NVFP4": ("mixed", "bf16", 0),
+    "nvidia--GLM-5-NVFP4": ("nvfp4", "fp8", 6),
+    "nvidia--GLM-5.1-NVFP4": ("nvfp4", "fp8", 79),
+    "nvidia--GLM-5.2-NVFP4": ("nvfp4", "fp8", 79),
+    "nvidia--GLM-5.3-NVFP4": ("nvfp4", "fp8", 79),
+    "nvidia--Kimi-K2.5-NVFP4": ("nvfp4", "fp8", 1),
     "nvidia--Llama-3.1-70B-Instruct-FP8": ("fp8", "fp8", 0),
+    "nvidia--MiniMax-M2.5-NVFP4": ("nvfp4", "fp8", 1),
+    "nvidia--MiniMax-M2.7-NVFP4": ("nvfp4", "fp8", 1),
+    "nvidia--MiniMax-M3-NVFP4": ("mixed", "bf16", 0),
+    "nvidia--NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4": ("nvfp4", "fp8", 0),
+    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-FP8": ("fp8", "fp8", 0),
+    "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-NVFP4": ("nvfp4", "fp8", 0),
     "nvidia--Qwen3-235B-A22B-NVFP4": ("nvfp4", "fp8", 0),
+    "nvidia--Qwen3.5-122B-A10B-NVFP4": ("nvfp4", "fp8", 4),
+    "nvidia--Qwen3.5-397B-A17B-NVFP4": ("nvfp4", "fp8", 5),
     "openai--gpt-oss-120b": ("mxfp4", "bf16", 1),
     "openai--gpt-oss-20b": ("mxfp4", "bf16", 1),
+    "sgl-project--DeepSeek-V4-Flash-FP8": ("fp8_block", "bf16", 0),
+    "sgl-project--DeepSeek-V4-Pro-FP8": ("fp8_block", "bf16", 0),
+    "zai-org--GLM-5.3-FP8": ("fp8_block", "bf16", 0),
 }
 """Formats of weights and cache, and how many patterns say what hundreds of names in the file do."""
+NOT_PASSED = dict.fromkeys(
+    ("nvidia--Qwen3.6-27B-NVFP4", "nvidia--Qwen3.6-35B-A3B-NVFP4"), "MIXED_PRECISION with W4A16_NVFP4"
+)
+"""A layer's format that no reader here takes, by the words of the refusal."""
 
 
 def test_every_recorded_model_of_a_known_architecture_is_passed_through(shared: Path) -> None:
-    """Each is planned in the formats it holds, without a word of PF12."""
-    found = {}
+    """Each is planned in the formats it holds, and PF12 refuses those of a format that is not read."""
+    found, refused = {}, {}
     for name, model in recorded(shared):
         plan = settle(model, profile(), hardware(8, 288, capability=100))
         formats = plan.quantization.formats
-        assert formats.passed_through, name
-        assert [] == refusals(plan), name
+        if not formats.passed_through:
+            assert any(one.severity is Severity.ERROR for one in refusals(plan)), name
+            refused[name] = model.stored.scheme if model.stored else ""
+            continue
+        assert [] == [one for one in refusals(plan) if one.severity is Severity.ERROR], name
         found[name] = (formats.weights, formats.kv_cache, len(formats.exclude))
     assert RECORDED == found
+    assert NOT_PASSED == refused
+
+
+MIXED_IN = {
+    "deepseek-ai--DeepSeek-V4-Pro": ({"mxfp4"}, {"fp8_block"}),
+    "nvidia--DeepSeek-V4-Flash-NVFP4": ({"nvfp4"}, {"fp8_block"}),
+    "nvidia--DeepSeek-V4-Pro-NVFP4": ({"nvfp4"}, {"fp8_block"}),
+    "nvidia--MiniMax-M3-NVFP4": ({"nvfp4"}, {"mxfp8"}),
+}
+"""Formats of the routed experts, and of all other linear layers, of the recorded models that mix them."""
+
+
+def test_recorded_models_that_mix_formats_do_so_in_the_experts(shared: Path) -> None:
+    """By each module of every layer, whether a file lists its layers or gives the experts a type of their own."""
+    found: dict[str, tuple[set[PartFormat], set[PartFormat]]] = {}
+    for name, model in recorded(shared):
+        formats = settle(model, profile(), hardware(8, 288, capability=100)).quantization.formats
+        if formats.weights != "mixed":
+            continue
+        layers = (tensor_formats(model, number, formats) for number in range(len(model.layers)))
+        chosen = [pair for layer in layers for pair in layer.items()]
+        routed = {one for module, one in chosen if EXPERT in module}
+        found[name] = routed, {one for module, one in chosen if EXPERT not in module}
+    assert MIXED_IN == found

@@ -11,6 +11,7 @@ from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.rank_problems import rank_problems
 from trtllm_kit.plan.ranks import RankOrder
 from trtllm_kit.spec.model import ModelSpec, Rope, StoredFormats
+from trtllm_kit.spec.profile_formats import PartFormat
 
 SMALL = llama(4, 64, 8, 2, 128)
 
@@ -105,3 +106,42 @@ def test_a_rank_holds_whole_blocks_of_nvfp4(width: int, tensor: int, count: int)
     model = llama(2, 128, 8, 8, width)
     assert count == len(problems(model, Formats("nvfp4"), Split(tensor)))
     assert 0 == len(problems(model, Formats("nvfp4", exclude=("*down_proj",)), Split(tensor)))
+
+
+@pytest.mark.parametrize("weights", ["int4_awq", "w4a8_awq", "int8_sq"])
+def test_searched_formats_are_laid_out_when_modelopt_makes_them(weights: PartFormat) -> None:
+    """ModelOpt's ranks are taken for every release; trtkit alone does not search, and experts have no place."""
+    model = llama(2, 256, 8, 8, 512)
+    for release in ("0.12.0", "1.2.1"):
+        assert [] == rank_problems(RankOrder(model, Formats(weights), Split(2), release, "modelopt"))
+    (alone,) = rank_problems(RankOrder(model, Formats(weights), Split(2), "1.2.1"))
+    assert "calibration.backend: auto" in alone.hint.removeprefix("set ")
+    assert rank_problems(RankOrder(qwen3_moe(2), Formats(weights), Split(), "1.2.1", "modelopt"))
+
+
+@pytest.mark.parametrize(("weights", "tensor", "count"), [("int8_sq", 4, 1), ("int8_sq", 2, 0), ("int4_awq", 4, 0)])
+def test_heads_that_modelopt_does_not_copy_are_refused(weights: PartFormat, tensor: int, count: int) -> None:
+    """Two KV heads on four ranks: SmoothQuant has a scale a row and is refused, AWQ is not."""
+    order = RankOrder(llama(2, 512, 8, 2, 512), Formats(weights), Split(tensor), "1.2.1", "modelopt")
+    assert count == len(rank_problems(order))
+
+
+def test_modelopt_gives_every_stage_as_many_layers() -> None:
+    """Five layers on two stages: trtkit's own formats spread them, ModelOpt's do not."""
+    model = llama(5, 256, 8, 8, 512)
+    assert 1 == len(rank_problems(RankOrder(model, Formats("int8_sq"), Split(1, 2), "1.2.1", "modelopt")))
+    assert [] == problems(model, Formats("fp8"), Split(1, 2))
+
+
+def test_a_group_of_64_can_be_cut_where_one_of_128_cannot() -> None:
+    """192 columns on each rank hold three groups of 64, and one and a half of 128."""
+    model = llama(1, 256, 8, 8, 384)
+    for size, count in ((64, 0), (128, 1)):
+        formats = Formats("int4_awq", group_size=size)
+        assert count == len(rank_problems(RankOrder(model, formats, Split(2), "1.2.1", "modelopt")))
+
+
+@pytest.mark.parametrize("weights", ["bf16", "int8_wo", "fp8"])
+def test_an_int8_cache_has_a_place_beside_any_weights(weights: PartFormat) -> None:
+    """Keys and values in INT8 are for rank files alone, whatever the weights are."""
+    assert [] == problems(formats=Formats(weights, "int8"))

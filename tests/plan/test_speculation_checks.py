@@ -47,7 +47,7 @@ SPEAKS: list[tuple[Severity, dict[str, Any], ModelSpec, str, str]] = [
     (ERROR, {"speculation": EAGLE | {"capture_layers": (1, 2, 3)}, "trtllm_version": "1.0.0"}, llama_8b(),
      "eagle3_layers_to_capture is in 1.1.0, 1.2.1, main", "leave speculation.capture_layers out"),
     (WARNING, {"speculation": TARGET, "trtllm_version": "1.3.0rc14"}, llama_8b(),
-     "decoding_type DraftTarget, of DraftTarget, Draft_Target", "or try it"),
+     "decoding_type Draft_Target, of DraftTarget, Draft_Target", "or try it"),
     (ERROR, {"speculation": EAGLE, "parallelism.pipeline": 2}, llama_8b(),
      "parallelism.pipeline 2", "parallelism.pipeline: 1"),
     (WARNING, {"speculation": EAGLE, "parallelism.pipeline": 2, "trtllm_version": "1.1.0"}, llama_8b(),

@@ -160,7 +160,7 @@ def test_biases_before_a_split_are_split_and_those_after_it_are_copied() -> None
     model = llama(1, 64, 4, 4, 128, vocab=64)
     layer = model.layers[0]
     biased = Layer(
-        attention=layer.attention.model_copy(update={"qkv_bias": True, "out_bias": True}),
+        mixer=layer.attention.model_copy(update={"qkv_bias": True, "out_bias": True}),
         feed_forward=Dense(intermediate=128, bias=True),
     )
     with_bias = model.model_copy(update={"layers": (biased,)})
@@ -214,7 +214,7 @@ def test_a_format_changes_bytes_and_no_count(model: ModelSpec) -> None:
 def test_a_fused_tensor_is_shared_out_like_its_parts(tensor: int, weights: WeightFormat) -> None:
     """With 24 ranks for 8 KV heads too, a rank holds of qkv_proj what it would hold of q, k and v apart."""
     fused = phi4_mini()
-    shape = {"attention": {"fused_qkv": False}, "feed_forward": {"fused_gate_up": False}}
+    shape = {"mixer": {"fused_qkv": False}, "feed_forward": {"fused_gate_up": False}}
     parts = {name: getattr(fused.layers[0], name).model_copy(update=change) for name, change in shape.items()}
     apart = fused.model_copy(update={"layers": (fused.layers[0].model_copy(update=parts),)})
     split = Split(tensor)

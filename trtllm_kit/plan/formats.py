@@ -20,7 +20,8 @@ class Formats:
     kv_cache: KvFormat = "bf16"
     exclude: tuple[str, ...] = ("lm_head",)
     groups: Mapping[str, PartFormat] = field(default_factory=dict)
-    """Format of ``attention``, ``feed_forward`` and ``experts``, for mixed weights alone."""
+    """Format of ``attention``, ``feed_forward`` and ``experts``, for mixed weights alone; by module patterns for
+    weights that come so."""
     group_size: int | None = None
     """Input elements that share a scale in the formats that group them; None for upstream's default."""
     passed_through: bool = False
@@ -39,8 +40,8 @@ class Formats:
 
     @property
     def has_kv_scales(self) -> bool:
-        """Whether scales of the KV cache are stored: a runtime reads them of quantised checkpoints alone."""
-        return self.quantises and self.kv_cache != "bf16"
+        """Whether scales of the KV cache are measured: of INT8 always, of others where weights are quantised too."""
+        return self.kv_cache == "int8" or (self.quantises and self.kv_cache != "bf16")
 
     @property
     def calibrates(self) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trtllm_kit.plan.plan import Plan
-from trtllm_kit.spec.model import ModelSpec
+from trtllm_kit.spec.model import Attention, ModelSpec
 from trtllm_kit.upstream.memory import holds_window_only
 
 LLM_API_KEYS: dict[str, str] = {
@@ -74,10 +74,15 @@ def settings_of(plan: Plan) -> Iterator[tuple[Setting, object]]:
 
 
 def attention_windows(model: ModelSpec, max_seq_len: int) -> tuple[int, ...]:
-    """Return tokens the KV cache keeps for each layer (one number when all agree); empty when no window is shorter."""
+    """Return tokens the KV cache keeps for each layer (one number when all agree); empty when no window is shorter.
+
+    And for compressed attention, whose cache manager has the window from the model and keeps what is beyond it.
+    """
+    if any(attention.compression is not None for attention in model.attentions):
+        return ()
     windows = tuple(
-        layer.attention.window
-        if layer.attention.window is not None and holds_window_only(layer.attention.kind)
+        layer.mixer.window
+        if isinstance(layer.mixer, Attention) and layer.mixer.window is not None and holds_window_only(layer.mixer.kind)
         else max_seq_len
         for layer in model.layers
     )

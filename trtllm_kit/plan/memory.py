@@ -9,7 +9,7 @@ The terms are weights, activations, communication buffers, logits and the runtim
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil, floor
 
@@ -17,6 +17,8 @@ from trtllm_kit.plan import formats as number_formats
 from trtllm_kit.plan.formats import FORMATS, Formats
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank, stages
 from trtllm_kit.plan.plan import MemoryPlan, MemoryTerm
+from trtllm_kit.plan.recurrent import state_bytes_per_sequence
+from trtllm_kit.plan.sparse_cache import beyond_bytes, beyond_bytes_per_token, index_bytes
 from trtllm_kit.plan.speculation import Drafting, DraftMemory, draft_memory, logit_rows
 from trtllm_kit.plan.weights import Held, held_by_stage
 from trtllm_kit.spec.hardware import Hardware
@@ -51,11 +53,19 @@ def memory_plan(sizing: Sizing) -> MemoryPlan:
 
 def kv_bytes_per_token(layers: tuple[Layer, ...], tensor: int, element_bytes: float) -> int:
     """Return the bytes one more token takes on a tensor rank: keys and values of all these layers."""
-    return _bytes_per_token(Counter(layer.attention for layer in layers), tensor, element_bytes)
+    return _bytes_per_token(_attentions(layers), tensor, element_bytes)
+
+
+def _attentions(layers: Iterable[Layer]) -> Counter[Attention]:
+    """Count the attentions of layers; what mixes tokens in another way, or not at all, has no place in the KV cache."""
+    return Counter(layer.mixer for layer in layers if isinstance(layer.mixer, Attention))
 
 
 def _bytes_per_token(attentions: Counter[Attention], tensor: int, element_bytes: float) -> int:
-    return sum(count * _layer_kv_bytes(kind, tensor, element_bytes) for kind, count in attentions.items())
+    return sum(
+        count * (_layer_kv_bytes(kind, tensor, element_bytes) + ceil(beyond_bytes_per_token(kind, element_bytes)))
+        for kind, count in attentions.items()
+    )
 
 
 def kv_bytes_per_sequence(layers: tuple[Layer, ...], sizing: Sizing, tokens: int) -> int:
@@ -63,14 +73,15 @@ def kv_bytes_per_sequence(layers: tuple[Layer, ...], sizing: Sizing, tokens: int
 
     A layer with a sliding window holds no more than its window.
     """
-    return _request_bytes(Counter(layer.attention for layer in layers), sizing, prompt=tokens, answer=0)
+    return _request_bytes(_attentions(layers), sizing, prompt=tokens, answer=0)
 
 
 def _request_bytes(attentions: Counter[Attention], sizing: Sizing, *, prompt: int, answer: int) -> int:
     """Return the bytes of a request at its end: its beams share the whole blocks of the prompt."""
     element_bytes, block = kv_element_bytes(sizing), sizing.kv_cache.tokens_per_block
     blocks = {attention: _request_blocks(attention, sizing, prompt, answer) for attention in attentions}
-    return sum(
+    beyond = sum(count * beyond_bytes(kind, prompt + answer, element_bytes) for kind, count in attentions.items())
+    return beyond * sizing.limits.max_beam_width + sum(
         count * blocks[attention] * block * _layer_kv_bytes(attention, sizing.split.tensor, element_bytes)
         for attention, count in attentions.items()
     )
@@ -114,8 +125,9 @@ def attentions_kept(sizing: Sizing, stage: range) -> Counter[Attention]:
     """Count the attentions of a stage's layers, each with the window that the profile asks for."""
     asked = sizing.kv_cache.max_attention_window
     if asked == "auto":
-        return Counter(sizing.model.layers[number].attention for number in stage)
-    return Counter(_narrowed(sizing.model.layers[number].attention, asked[number % len(asked)]) for number in stage)
+        return _attentions(sizing.model.layers[number] for number in stage)
+    mixers = ((sizing.model.layers[number].mixer, asked[number % len(asked)]) for number in stage)
+    return Counter(_narrowed(mixer, window) for mixer, window in mixers if isinstance(mixer, Attention))
 
 
 def _narrowed(attention: Attention, window: int) -> Attention:
@@ -136,7 +148,8 @@ def sequence_tokens(load: Load, beams: int) -> int:
 def _stage_plan(sizing: Sizing, stage: range) -> MemoryPlan:
     held = held_by_stage(sizing.model, sizing.split, sizing.formats, stage)
     draft = _draft(sizing, stage)
-    terms = tuple(term for term in (*_terms(sizing, held), *_draft_terms(draft)) if term.bytes)
+    found = (*_terms(sizing, held), *_state_terms(sizing, stage), *_draft_terms(draft))
+    terms = tuple(term for term in found if term.bytes)
     capacity = floor(sizing.hardware.gpu.memory_bytes.value)
     left = capacity - sum(term.bytes for term in terms)
     budget = _kv_budget(left, sizing.kv_cache.free_gpu_memory_fraction)
@@ -150,7 +163,7 @@ def _stage_plan(sizing: Sizing, stage: range) -> MemoryPlan:
         kv_budget_bytes=budget,
         kv_bytes_per_token=_bytes_per_token(attentions, sizing.split.tensor, kv_element_bytes(sizing)),
         kv_bytes_per_sequence=per_sequence,
-        sequences=max(0, budget // per_sequence),
+        sequences=max(0, budget // per_sequence) if per_sequence else _without_cache(sizing, budget),
         min_sequences=sizing.load.min_concurrency,
         kv_bytes_longest=_bytes_of_length(attentions, sizing, sizing.limits.max_seq_len, drafted),
         longest_sequence=_longest_sequence(attentions, sizing, budget, drafted),
@@ -166,6 +179,18 @@ def _draft(sizing: Sizing, stage: range) -> DraftMemory | None:
     return draft_memory(sizing.drafting, sizing.model, sizing.split)
 
 
+def _without_cache(sizing: Sizing, budget: int) -> int:
+    """Return the sequences of a stage whose layers cache nothing: as many as it has states for."""
+    return sizing.limits.max_batch_size if budget >= 0 else 0
+
+
+def _state_terms(sizing: Sizing, stage: range) -> Iterator[MemoryTerm]:
+    each = state_bytes_per_sequence((sizing.model.layers[number] for number in stage), sizing.split.tensor)
+    batch = sizing.limits.max_batch_size
+    how = f"{batch:,} requests x {each:,} B of recurrent and convolution state, at any length"
+    yield MemoryTerm(name="recurrent states", bytes=batch * each, how=how)
+
+
 def _draft_terms(draft: DraftMemory | None) -> Iterator[MemoryTerm]:
     if draft is not None:
         yield MemoryTerm(name="draft weights", bytes=draft.weight_bytes, how=draft.how)
@@ -179,8 +204,11 @@ def _kv_budget(left: int, fraction: float) -> int:
 def _layer_kv_bytes(attention: Attention, tensor: int, element_bytes: float) -> int:
     """Return the bytes of one token; a latent entry is whole on every tensor rank, and no value stands beside it."""
     if attention.latent is not None:
-        return ceil((attention.latent.kv_rank + attention.latent.rope_dim) * element_bytes)
-    return ceil(2 * kv_heads_per_rank(attention, tensor) * attention.head_dim * element_bytes)
+        return ceil((attention.latent.kv_rank + attention.latent.rope_dim) * element_bytes) + index_bytes(attention)
+    if attention.compression is not None:
+        return ceil(attention.head_dim * element_bytes)  # key and value at once
+    width = attention.head_dim + attention.value_width
+    return ceil(kv_heads_per_rank(attention, tensor) * width * element_bytes) + index_bytes(attention)
 
 
 def _terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:
@@ -231,23 +259,22 @@ def _reference_terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:
     """Yield what the numpy runtime takes: it keeps every weight as float32 and runs prompts in pieces."""
     model = sizing.model
     yield MemoryTerm(name="weights", bytes=4 * held.parameters, how=f"{held.parameters:,} elements kept as float32")
-    widest = max(layer.attention.heads for layer in model.layers)
+    widest = max((attention.heads for attention in model.attentions), default=0)
     scores = widest * REFERENCE_PIECE * sizing.limits.max_seq_len
     yield MemoryTerm(
         name="activations",
         bytes=2 * 4 * scores,
         how=f"2 x {widest} heads x {REFERENCE_PIECE} x {sizing.limits.max_seq_len:,} attention scores x 4 B",
     )
-    expanded = max(map(_expanded_width, model.layers)) * sizing.limits.max_seq_len
+    expanded = max(map(_expanded_width, model.attentions), default=0) * sizing.limits.max_seq_len
     yield MemoryTerm(
         name="expanded keys and values", bytes=4 * expanded, how=f"{expanded:,} elements of one layer x 4 B"
     )
     yield _logits_term(sizing)
 
 
-def _expanded_width(layer: Layer) -> int:
+def _expanded_width(attention: Attention) -> int:
     """Return the elements a token's latent vector is expanded to, keys and values of all heads; 0 without one."""
-    attention = layer.attention
     return 0 if attention.latent is None else attention.heads * (attention.head_dim + attention.latent.value_dim)
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import ceil
 
 from trtllm_kit.spec.hardware import Hardware
-from trtllm_kit.spec.model import Attention, Experts, Layer, ModelSpec
+from trtllm_kit.spec.model import Attention, DeltaNet, Experts, KimiDelta, Layer, Mamba, ModelSpec
 from trtllm_kit.units import counted
 
 
@@ -74,7 +74,7 @@ def kv_heads_per_rank(attention: Attention, tensor: int) -> int:
 
 def kv_replication(model: ModelSpec, tensor: int) -> int:
     """Return the copies of every KV head over the tensor ranks."""
-    return max(ceil(tensor / layer.attention.kv_heads) for layer in dict.fromkeys(model.layers))
+    return max((ceil(tensor / attention.kv_heads) for attention in dict.fromkeys(model.attentions)), default=1)
 
 
 def stages(model: ModelSpec, pipeline: int) -> tuple[range, ...]:
@@ -120,13 +120,10 @@ def _expert_obstacles(model: ModelSpec, split: Split) -> Iterator[Obstacle]:
 
 
 def _layer_obstacles(layer: Layer, split: Split) -> Iterator[Obstacle]:
-    heads, kept, ranks = layer.attention.heads, layer.attention.kv_heads, split.tensor
-    if heads % ranks:
-        compared = f"{heads} heads / {ranks} tensor ranks is not whole"
-        yield Obstacle("PF1", f"{heads} attention heads cannot be split over {ranks} tensor ranks.", compared)
-    if max(kept, ranks) % min(kept, ranks):
-        compared = f"{counted(kept, 'KV head')}, {ranks} tensor ranks: neither divides the other"
-        yield Obstacle("PF2", f"{kept} KV heads can be neither split nor copied over {ranks} tensor ranks.", compared)
+    if isinstance(layer.mixer, Attention):
+        yield from _attention_obstacles(layer.mixer, split.tensor)
+    elif layer.mixer is not None:
+        yield from _state_obstacles(layer.mixer, split.tensor)
     for width, parts in _widths(layer, split):
         if width % parts:
             compared = f"{width} / {parts} ranks is not whole"
@@ -135,9 +132,36 @@ def _layer_obstacles(layer: Layer, split: Split) -> Iterator[Obstacle]:
             )
 
 
+def _attention_obstacles(attention: Attention, ranks: int) -> Iterator[Obstacle]:
+    heads, kept = attention.heads, attention.kv_heads
+    if heads % ranks:
+        compared = f"{heads} heads / {ranks} tensor ranks is not whole"
+        yield Obstacle("PF1", f"{heads} attention heads cannot be split over {ranks} tensor ranks.", compared)
+    if max(kept, ranks) % min(kept, ranks):
+        compared = f"{counted(kept, 'KV head')}, {ranks} tensor ranks: neither divides the other"
+        yield Obstacle("PF2", f"{kept} KV heads can be neither split nor copied over {ranks} tensor ranks.", compared)
+
+
+def _state_obstacles(mixer: DeltaNet | Mamba | KimiDelta, ranks: int) -> Iterator[Obstacle]:
+    """Yield the counts of a recurrent mixer that ranks cannot share; whether fewer groups are copied is not known."""
+    heads = mixer.value_heads if isinstance(mixer, DeltaNet) else mixer.heads
+    if heads % ranks:
+        compared = f"{heads} heads / {ranks} tensor ranks is not whole"
+        yield Obstacle("PF1", f"{heads} heads with a state cannot be split over {ranks} tensor ranks.", compared)
+        return
+    groups = {DeltaNet: "key_heads", Mamba: "groups"}.get(type(mixer), "heads")
+    count = getattr(mixer, groups)
+    if count % ranks:
+        compared = f"{count} key heads or groups / {ranks} tensor ranks is not whole"
+        message = f"{ranks} tensor ranks share out {count} groups of heads, which is not confirmed to work."
+        yield Obstacle("PF1", message, compared, hard=False)
+
+
 def _widths(layer: Layer, split: Split) -> Iterator[tuple[int, int]]:
     """Yield each feed-forward width of a layer with the number of ranks that split it."""
     block = layer.feed_forward
+    if block is None:
+        return
     if not isinstance(block, Experts):
         yield block.intermediate, split.tensor
         return

@@ -14,6 +14,7 @@ from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.quantization import Maker
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import Runtime, Serve
+from trtllm_kit.spec.profile_build import OptionValue, Runner
 from trtllm_kit.spec.profile_formats import Calibration, KvFormat, PartFormat, WeightFormat
 from trtllm_kit.spec.profile_sections import SpeculationKind
 from trtllm_kit.upstream.quant_algos import Layout
@@ -138,6 +139,20 @@ class SpeculationPlan(_Frozen):
     max_ngram: Decided[int] | None = None
 
 
+class BuildPlan(_Frozen):
+    """How ``trtllm-build`` is run, for plans of that toolchain."""
+
+    options: dict[str, Decided[OptionValue]]
+    """By option with its dashes, in the order they are passed; places are left to the toolchain."""
+    runner: Decided[Runner]
+    image: Decided[str] | None = None
+    """Container of a runner that needs one; None for the others, and where no container holds the release."""
+    template: Decided[tuple[str, ...]] | None = None
+    timeout_seconds: Decided[float]
+    draft_ranks: Decided[int] | None = None
+    """Engine files of the draft model that is built beside the model's; None without one."""
+
+
 class MemoryTerm(_Frozen):
     """One line of the memory table, bytes on the fullest GPU."""
 
@@ -234,6 +249,8 @@ class Plan(_Frozen):
     runtime: RuntimePlan
     engine: EnginePlan
     speculation: SpeculationPlan | None = None
+    build: BuildPlan | None = None
+    """None for toolchains that run no builder."""
     serve: Serve
     environment: dict[str, Decided[str]]
     """Variables of the server process; the reason is what each of them does in the release."""
@@ -254,6 +271,8 @@ class Plan(_Frozen):
     def decisions(self) -> Iterator[tuple[str, Decided[object]]]:
         """Yield every decision with its dotted key, in the order the fields are declared."""
         yield from _decisions("", self)
+        options: dict[str, Any] = dict(self.build.options) if self.build else {}
+        yield from ((f"build.options.{name.removeprefix('--')}", decided) for name, decided in options.items())
         variables: dict[str, Any] = dict(self.environment)
         yield from ((f"environment.{name}", decided) for name, decided in variables.items())
 
@@ -270,6 +289,8 @@ def profile_key(key: str) -> str:
 
 _PROFILE_KEYS = {
     "release": "trtllm_version",
+    "build.timeout_seconds": "build.timeout",
+    "build.draft_ranks": "speculation.draft_checkpoint",
     "runtime.runtime": "runtime",
     "runtime.free_gpu_memory_fraction": "kv_cache.free_gpu_memory_fraction",
     "runtime.tokens_per_block": "kv_cache.tokens_per_block",
@@ -290,7 +311,7 @@ def digest_of(document: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-_SECTIONS = (QuantizationPlan, ParallelismPlan, LimitsPlan, RuntimePlan, EnginePlan, SpeculationPlan)
+_SECTIONS = (QuantizationPlan, ParallelismPlan, LimitsPlan, RuntimePlan, EnginePlan, SpeculationPlan, BuildPlan)
 
 
 def _decisions(prefix: str, section: BaseModel) -> Iterator[tuple[str, Decided[object]]]:

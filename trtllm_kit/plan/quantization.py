@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from itertools import islice
 from typing import Literal
 
 from trtllm_kit.plan.formats import Formats
-from trtllm_kit.spec.model import Experts, ModelSpec
+from trtllm_kit.spec.model import Attention, Experts, ModelSpec
 from trtllm_kit.spec.profile_formats import KvFormat, PartFormat, WeightFormat
-from trtllm_kit.spec.tensors import Role, TensorFact, layer_kinds, layer_tensors, outer_tensors
+from trtllm_kit.spec.tensors import EXPERT, Role, TensorFact, layer_kinds, layer_tensors, outer_tensors
 from trtllm_kit.spec.vision import vision_of
-from trtllm_kit.upstream.quant_algos import Layout
+from trtllm_kit.upstream.quant_algos import Layout, latent_inputs
 from trtllm_kit.upstream.quant_methods import quant_method
 
 Part = Literal["attention", "feed_forward", "experts"]
@@ -24,7 +25,7 @@ MADE_HERE: tuple[WeightFormat, ...] = (
 KV_MADE_HERE: tuple[KvFormat, ...] = ("bf16", "fp8", "nvfp4")
 """Formats of the KV cache whose scales it measures."""
 MADE_BY_MODELOPT: tuple[PartFormat, ...] = ("int4_awq", "w4a8_awq", "int8_sq")
-"""Formats whose numbers NVIDIA ModelOpt looks for, out of process; one of them at a time, in the unified layout."""
+"""Formats whose numbers NVIDIA ModelOpt looks for, out of process; one of them at a time."""
 _MODELOPT_TAKES: tuple[PartFormat, ...] = ("fp8", "nvfp4", *MADE_BY_MODELOPT)
 Maker = Literal["native", "modelopt"]
 """Who measures and writes weights."""
@@ -51,10 +52,12 @@ def tensor_formats(model: ModelSpec, number: int, formats: Formats) -> dict[str,
 
 def maker_of(formats: Formats, backend: str, layout: Layout) -> Maker:
     """Return who makes the weights of a plan: trtkit where it can, unless ModelOpt is asked for and can."""
-    if layout != "unified_hf" or formats.passed_through:
+    if formats.passed_through:
         return "native"
     asked = backend == "modelopt" and formats.calibrates and set(formats.used) <= set(_MODELOPT_TAKES)
     searched = backend != "native" and len(formats.used) == 1 and formats.used[0] in MADE_BY_MODELOPT
+    if layout != "unified_hf":
+        return "modelopt" if searched else "native"
     alone = len(formats.used) == 1 or not set(formats.used) & set(MADE_BY_MODELOPT)
     return "modelopt" if (asked and alone) or searched else "native"
 
@@ -73,10 +76,21 @@ def not_made_here(formats: Formats, maker: Maker = "native") -> dict[str, tuple[
 
 def _wanted(model: ModelSpec, number: int, fact: TensorFact, formats: Formats) -> PartFormat:
     """Return the format that is asked for a weight, before any pattern."""
-    chosen = formats.groups[part_of(model, number, fact)] if formats.weights == "mixed" else formats.weights
+    chosen = _of_mixed(model, number, fact, formats) if formats.weights == "mixed" else formats.weights
     if formats.passed_through:
-        return chosen if chosen not in _OF_FUSED_EXPERTS or fact.role in _FUSED_EXPERTS else "bf16"
-    return "bf16" if chosen not in _OF_LATENT_INPUTS and fact.role in _kept_wide(model, number) else chosen
+        of_experts = fact.role in _FUSED_EXPERTS or fact.copies > 1
+        return chosen if chosen not in _OF_EXPERTS or of_experts else "bf16"
+    return "bf16" if _has_latent_attention(model, number) and fact.role in latent_inputs(chosen) else chosen
+
+
+def _of_mixed(model: ModelSpec, number: int, fact: TensorFact, formats: Formats) -> PartFormat:
+    """Return the format of a weight's part, or of the first pattern that names its module; of copies, the first's."""
+    part = part_of(model, number, fact)
+    if part in formats.groups:
+        return formats.groups[part]
+    module = module_of(next(fact.names()))
+    named = (chosen for pattern, chosen in formats.groups.items() if _matches(module, pattern))
+    return next(named, "bf16")
 
 
 def part_of(model: ModelSpec, number: int, fact: TensorFact) -> Part:
@@ -88,18 +102,12 @@ def part_of(model: ModelSpec, number: int, fact: TensorFact) -> Part:
     return "experts" if of_experts else "feed_forward"
 
 
-def _kept_wide(model: ModelSpec, number: int) -> frozenset[Role]:
-    """Return the roles of linear layers that leave 16 bit in DeepSeek's own format alone.
-
-    Those in front of latent attention: TensorRT-LLM cuts ``kv_b_proj`` apart as it loads and reads no scale of a whole
-    tensor beside it, and NVIDIA's own quantised DeepSeek checkpoints keep all four. Blocks it does read there.
-    """
-    return _LATENT_INPUTS if model.layers[number].attention.latent is not None else frozenset()
+def _has_latent_attention(model: ModelSpec, number: int) -> bool:
+    mixer = model.layers[number].mixer
+    return isinstance(mixer, Attention) and mixer.latent is not None
 
 
-_OF_LATENT_INPUTS = ("fp8_block",)
-_OF_FUSED_EXPERTS = ("mxfp4",)
-_LATENT_INPUTS = frozenset({Role.QUERY, Role.QUERY_DOWN, Role.QUERY_UP, Role.LATENT_DOWN, Role.LATENT_UP})
+_OF_EXPERTS = ("mxfp4",)
 
 
 def fused_groups(model: ModelSpec, number: int) -> Iterator[tuple[TensorFact, ...]]:
@@ -123,11 +131,18 @@ _ATTENTION_GROUPS = (
     (Role.QUERY_DOWN, Role.LATENT_DOWN),
     (Role.QUERY_UP,),
     (Role.LATENT_UP,),
+    (Role.INDEX_QUERY,),
+    (Role.INDEX_KEY,),
+    (Role.OUTPUT_DOWN,),
     (Role.ATTENTION_OUT,),
+    (Role.MIXER_IN, Role.MIXER_GATE),
+    (Role.MIXER_OUT,),
 )
 _EXPERT_GROUPS = (
     (Role.SHARED_GATE, Role.SHARED_UP),
     (Role.SHARED_DOWN,),
+    (Role.EXPERT_LATENT_DOWN,),
+    (Role.EXPERT_LATENT_UP,),
     (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN),
 )
 _ATTENTION = frozenset(role for group in _ATTENTION_GROUPS for role in group)
@@ -137,7 +152,17 @@ _FUSED_EXPERTS = (Role.EXPERT_GATE_UP, Role.EXPERT_DOWN)
 
 def is_excluded(fact: TensorFact, patterns: Iterable[str]) -> bool:
     """Whether a pattern names the module of a tensor (of any of its copies); * matches anything."""
-    return any(fnmatchcase(module_of(name), pattern) for pattern in patterns for name in _names(fact, pattern))
+    return any(_matches(module_of(name), pattern) for pattern in patterns for name in _names(fact, pattern))
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return _compiled(pattern).match(name) is not None
+
+
+@lru_cache(maxsize=1 << 16)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Return a pattern as an expression; ``fnmatch`` forgets them where a checkpoint names hundreds of layers."""
+    return re.compile(translate(pattern))
 
 
 def tells_numbers_apart(pattern: str) -> bool:
@@ -152,7 +177,7 @@ def idle_patterns(model: ModelSpec, patterns: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         pattern
         for pattern in patterns
-        if not any(fnmatchcase(module, pattern) for module in outside) and not _names_a_layer(model, pattern)
+        if not any(_matches(module, pattern) for module in outside) and not _names_a_layer(model, pattern)
     )
 
 
@@ -164,6 +189,19 @@ def _names_a_layer(model: ModelSpec, pattern: str) -> bool:
 def one_of_each_kind(model: ModelSpec) -> tuple[int, ...]:
     """Return the first layer number of each kind of layer."""
     return tuple(number for number, _ in layer_kinds(model))
+
+
+def kinds_by_format(model: ModelSpec, formats: Formats, stage: range | None = None) -> Iterator[tuple[int, int]]:
+    """Yield one layer number of each kind in a stage (all layers without one) with the count of layers alike.
+
+    Where a pattern may single out one layer, each is a kind of its own.
+    """
+    numbers = range(len(model.layers)) if stage is None else stage
+    alike: dict[object, list[int]] = {}
+    apart = formats.quantises and any(map(tells_numbers_apart, (*formats.exclude, *formats.groups)))
+    for number in numbers:
+        alike.setdefault(number if apart else model.layers[number], []).append(number)
+    return ((found[0], len(found)) for found in alike.values())
 
 
 def plain_weights_advice(model: ModelSpec) -> str:
@@ -191,5 +229,15 @@ def module_of(tensor: str) -> str:
 
 
 def _names(fact: TensorFact, pattern: str) -> Iterable[str]:
-    """Return the names a pattern must be tried on: of copies it cannot tell apart, the first stands for all."""
+    """Return the names a pattern must be tried on: of copies it cannot tell apart, the first stands for all.
+
+    None where already the beginnings differ, before any copy's number and any wildcard: a file may name every layer in
+    a pattern of its own, and a layer has hundreds of experts.
+    """
+    before, literal = fact.name.split(EXPERT)[0], _WILDCARD.split(pattern, maxsplit=1)[0]
+    if not (before.startswith(literal) or literal.startswith(before)):
+        return ()
     return fact.names() if tells_numbers_apart(pattern) else islice(fact.names(), 1)
+
+
+_WILDCARD = re.compile(r"[*?\[]")

@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping
 from trtllm_kit.errors import FormatNotMade, KitError, UnknownArchitecture
 from trtllm_kit.plan.formats import number_format
 from trtllm_kit.plan.parallelism import stages
-from trtllm_kit.plan.quantization import fused_groups, plain_weights_advice, tensor_formats
-from trtllm_kit.plan.ranks import RankOrder
+from trtllm_kit.plan.quantization import MADE_BY_MODELOPT, fused_groups, plain_weights_advice, tensor_formats
+from trtllm_kit.plan.ranks import LAYOUT, RankOrder
+from trtllm_kit.plan.searched import searched_problem
 from trtllm_kit.plan.weights import input_features, input_parts
 from trtllm_kit.spec.model import Experts
 from trtllm_kit.spec.tensors import EXPERT, layer_tensors
 from trtllm_kit.upstream.families import family_support
 from trtllm_kit.upstream.trtllm_checkpoint import (
+    kv_formats,
     rank_format,
     rank_formats,
     rank_model,
@@ -21,8 +23,6 @@ from trtllm_kit.upstream.trtllm_checkpoint import (
     spreads_remainder,
 )
 
-KV_FORMATS = ("bf16", "fp8")
-"""KV caches whose scales the kit writes in this layout."""
 _ELSEWHERE = "set toolchain: llm-api with trtllm_version: 1.2.1, which loads the unified layout"
 
 
@@ -47,7 +47,7 @@ def _model_problems(order: RankOrder) -> Iterator[KitError]:
             why="ranks are cut from 16-bit weights, since what shares a scale in an engine has one of its own here",
             hint=f"{plain_weights_advice(model)}, or {_ELSEWHERE}",
         )
-    kinds = {model.rope.kind} | {layer.attention.rope.kind for layer in model.layers if layer.attention.rope}
+    kinds = {model.rope.kind} | {attention.rope.kind for attention in model.attentions if attention.rope}
     for kind in sorted(kinds - set(rope_kinds(release))):
         yield UnknownArchitecture(
             f"an engine of {release} cannot apply rope of kind {kind}",
@@ -90,16 +90,49 @@ def _format_problems(order: RankOrder) -> Iterator[KitError]:
                 why=f"{order.model.architecture} has experts, and its MoE kernels were not seen to read that format",
                 hint="set quantization.weights: fp8",
             )
-    if formats.kv_cache not in KV_FORMATS:
+    caches = ("bf16", *kv_formats(release))
+    if formats.kv_cache not in caches:
         yield FormatNotMade(
             f"trtkit does not make {formats.kv_cache} kv_cache for trtllm-build of {release}",
-            why=f"it writes {' and '.join(KV_FORMATS)} in this layout",
+            why=f"it writes {', '.join(caches)} in this layout",
             hint="set quantization.kv_cache: fp8",
         )
+    if set(formats.used) & set(MADE_BY_MODELOPT):
+        yield from _searched_problems(order)
     yield from _exclusion_problems(order)
     cut = next(_cut_blocks(order), None)
     if cut is not None:
         yield cut
+
+
+def _searched_problems(order: RankOrder) -> Iterator[KitError]:
+    """Yield what keeps ModelOpt from exporting the ranks, or why it is not asked to."""
+    searched = next(name for name in order.formats.used if name in MADE_BY_MODELOPT)
+    row, split, layers = rank_format(searched, order.release), order.split, len(order.model.layers)
+    several = len(order.formats.used) > 1
+    if order.maker != "modelopt":
+        yield FormatNotMade(
+            f"trtkit does not make {searched} weights itself",
+            why="NVIDIA ModelOpt searches them, "
+            + ("and no second format beside them" if several else "and calibration.backend is native"),
+            hint=f"set quantization.weights: {searched}" if several else "set calibration.backend: auto",
+        )
+    problem = searched_problem(order.model, order.formats, LAYOUT)
+    if problem is not None and searched not in _formats_of_experts(order):
+        yield problem
+    if layers % split.pipeline and spreads_remainder(order.release):
+        yield FormatNotMade(
+            f"NVIDIA ModelOpt does not share {layers} layers by {split.pipeline} pipeline stages",
+            why=f"{layers} / {split.pipeline} is not whole, and its exporter gives each stage as many",
+            hint=f"set parallelism.pipeline to a divisor of {layers}",
+        )
+    heads = order.model.layers[0].attention.kv_heads
+    if row is not None and not row.copies_heads and heads < split.tensor:
+        yield FormatNotMade(
+            f"{searched} weights cannot be cut into {split.tensor} tensor ranks",
+            why=f"{heads} heads of keys and values are fewer than ranks, and ModelOpt copies none of this format",
+            hint=f"set parallelism.tensor to at most {heads}, or quantization.weights: int4_awq",
+        )
 
 
 def _cut_blocks(order: RankOrder) -> Iterator[KitError]:
@@ -107,7 +140,8 @@ def _cut_blocks(order: RankOrder) -> Iterator[KitError]:
     for number in range(len(order.model.layers)):
         chosen = tensor_formats(order.model, number, order.formats)
         for fact in (fact for fact in layer_tensors(order.model, number) if fact.name in chosen):
-            row, step = rank_format(chosen[fact.name], order.release), number_format(chosen[fact.name]).block
+            row = rank_format(chosen[fact.name], order.release)
+            step = number_format(chosen[fact.name], order.formats.group_size).block
             width, parts = input_features(fact), input_parts(fact, order.split)
             if row is not None and row.packed and width % (step * parts):
                 yield FormatNotMade(

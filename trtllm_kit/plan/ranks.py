@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.plan import Plan
+from trtllm_kit.plan.quantization import Maker
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.upstream.quant_algos import Layout
 
@@ -21,6 +22,8 @@ class RankOrder:
     formats: Formats
     split: Split
     release: str
+    maker: Maker = "native"
+    """Who makes the weights; the formats that are searched need ModelOpt."""
 
 
 def order_of(plan: Plan) -> RankOrder:
@@ -31,4 +34,5 @@ def order_of(plan: Plan) -> RankOrder:
         formats=plan.quantization.formats,
         split=Split(split.tensor.value, split.pipeline.value, split.expert.value),
         release=plan.release.value,
+        maker=plan.calibration.maker,
     )

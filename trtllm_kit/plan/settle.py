@@ -20,6 +20,7 @@ from trtllm_kit.plan.plan import (
     Source,
 )
 from trtllm_kit.plan.quantization import maker_of
+from trtllm_kit.plan.settle_build import build_plan
 from trtllm_kit.plan.settle_engine import (
     drafting_of,
     engine_plan,
@@ -82,6 +83,7 @@ def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
         communication=communication_plan(model, choice.split, profile.load.input_tokens),
         findings=(),
     )
+    plan = plan.model_copy(update={"build": build_plan(plan, loaded, hardware)})
     findings = run_checks(Case(plan=plan, profile=profile, hardware=hardware, sizing=sizing, loaded=loaded))
     return plan.model_copy(update={"findings": findings})
 
@@ -185,7 +187,7 @@ def _calibration(loaded: LoadedProfile, formats: Formats, layout: Layout) -> Cal
 
 def _parallelism(model: ModelSpec, loaded: LoadedProfile, choice: Choice) -> ParallelismPlan:
     asked, copies = loaded.profile.parallelism, kv_replication(model, choice.split.tensor)
-    heads = min(layer.attention.kv_heads for layer in model.layers)
+    heads = min((attention.kv_heads for attention in model.attentions), default=0)
     counts = f"{counted(heads, 'KV head')}, {counted(choice.split.tensor, 'tensor rank')}"
     return ParallelismPlan(
         tensor=Decided(value=choice.split.tensor, source=choice.source, reason=choice.reason),

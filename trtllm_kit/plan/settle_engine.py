@@ -129,6 +129,9 @@ def runtime_plan(loaded: LoadedProfile, sizing: Sizing) -> RuntimePlan:
     )
 
 
+_NO_WINDOW_TO_SET = "the runtime takes the window of compressed attention from the model itself"
+
+
 def _windows(loaded: LoadedProfile, sizing: Sizing) -> Decided[tuple[int, ...]]:
     wanted, longest = sizing.kv_cache.max_attention_window, sizing.limits.max_seq_len
     if wanted != "auto":
@@ -137,7 +140,9 @@ def _windows(loaded: LoadedProfile, sizing: Sizing) -> Decided[tuple[int, ...]]:
         )
     own = attention_windows(sizing.model, longest)
     if not own:
-        return Decided(value=(), source="model", reason="no layer's sliding window is shorter than limits.max_seq_len")
+        compressed = any(attention.compression is not None for attention in sizing.model.attentions)
+        reason = _NO_WINDOW_TO_SET if compressed else "no layer's sliding window is shorter than limits.max_seq_len"
+        return Decided(value=(), source="model", reason=reason)
     return Decided(
         value=own, source="model", reason="the model's own sliding windows, which its layers cannot see past"
     )

@@ -10,6 +10,7 @@ from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile_formats import GROUPED, Quantization
 from trtllm_kit.upstream.quant_algos import MIXED_PRECISION, Layout, quant_algo
+from trtllm_kit.upstream.trtllm_checkpoint import rank_format
 
 
 def asked_formats(asked: Quantization) -> Formats:
@@ -44,7 +45,7 @@ def quantization_plan(model: ModelSpec, loaded: LoadedProfile, layout: Layout, v
         kv_cache=as_asked(loaded, "quantization.kv_cache", asked.kv_cache),
         exclude=as_asked(loaded, "quantization.exclude", asked.exclude),
         groups=as_asked(loaded, "quantization.groups", groups) if groups else None,
-        group_size=_group_size(loaded, formats.group_size),
+        group_size=_group_size(loaded, formats.group_size if _has_groups(formats, layout, version) else None),
         algo=algo_of(formats, layout, version),
     )
 
@@ -53,7 +54,7 @@ def _passed_through(
     model: ModelSpec, loaded: LoadedProfile, formats: Formats, algo: Decided[str] | None
 ) -> QuantizationPlan:
     method, scheme = (model.stored.method, model.stored.scheme) if model.stored else ("", "")
-    reason = f"the checkpoint is stored so ({method}: {scheme})"
+    reason, size = f"the checkpoint is stored so ({method}: {scheme})", formats.group_size
     agreed = "asked by the profile, and the checkpoint is stored so"
     from_profile = {key for key in ("weights", "kv_cache") if loaded.source(f"quantization.{key}") == "profile"}
     return QuantizationPlan(
@@ -68,9 +69,19 @@ def _passed_through(
             reason="asked by the profile" if "kv_cache" in from_profile else reason,
         ),
         exclude=Decided(value=formats.exclude, source="model", reason="what the checkpoint keeps in 16 bit"),
+        groups=Decided(value=dict(formats.groups), source="model", reason=reason) if formats.groups else None,
+        group_size=None if size is None else Decided(value=size, source="model", reason=reason),
         algo=algo,
         passed_through=Decided(value=True, source="model", reason=reason),
     )
+
+
+def _has_groups(formats: Formats, layout: Layout, version: str) -> bool:
+    """Whether a file holds scales of groups: not where ``trtllm-build`` makes the format, with a scale a row."""
+    grouped = [name for name in formats.used if name in GROUPED]
+    if layout == "unified_hf":
+        return bool(grouped)
+    return any(row is None or row.packed for row in (rank_format(name, version) for name in grouped))
 
 
 def _group_size(loaded: LoadedProfile, size: int | None) -> Decided[int] | None:

@@ -65,12 +65,15 @@ def logit_rows(drafting: Drafting | None) -> int:
 
 def _own_layers(drafting: Drafting, model: ModelSpec, split: Split, tokens: int) -> DraftMemory:
     """Count the model's prediction layers, each alike its last layer with a projection of twice the width, 16 bit."""
-    last, layers = len(model.layers) - 1, model.prediction_layers
-    each = held_by_layer(model, last, split, Formats()).parameters + 2 * model.hidden**2
+    step, layers = model.prediction_step, model.prediction_layers
+    of_step = model.model_copy(update={"layers": step})
+    each = sum(held_by_layer(of_step, number, split, Formats()).parameters for number in range(len(step)))
+    each += 2 * model.hidden**2
     kept = kv_layers("mtp", drafting.version, layers, drafting.asked.draft_tokens)
     size = FORMATS["bf16"].bytes(layers * each)
     how = f"{layers} prediction layers of {each:,} elements x 2 B"
-    return DraftMemory(size, how, Counter({model.layers[last].attention: kept}), tokens)
+    kept_by = [layer.mixer for layer in step if isinstance(layer.mixer, Attention)]
+    return DraftMemory(size, how, Counter(dict.fromkeys(kept_by, kept)), tokens)
 
 
 def _draft_model(drafting: Drafting, model: ModelSpec, split: Split, tokens: int) -> DraftMemory:
@@ -92,15 +95,15 @@ def _smaller_model(model: ModelSpec, split: Split, tokens: int) -> DraftMemory:
     """Stand in for a draft model that cannot be read: a tenth of the model's weights, and of its layers."""
     whole = held_by_stage(model, split, Formats(), range(len(model.layers))).parameters
     kept: Counter[Attention] = Counter()
-    for layer in model.layers[::SMALLER]:
-        kept[layer.attention] += 1
+    for attention in model.attentions[::SMALLER]:
+        kept[attention] += 1
     size = ceil(FORMATS["bf16"].bytes(whole) / SMALLER)
     how = f"estimate: the folder is not here; a tenth of {whole:,} elements x 2 B"
     return DraftMemory(size, how, kept, tokens)
 
 
 def _likely_head(model: ModelSpec) -> DraftFacts:
-    attention = model.layers[0].attention
+    attention = next(iter(model.attentions), _USUAL)
     widths = [layer.feed_forward.intermediate for layer in model.layers if isinstance(layer.feed_forward, Dense)]
     return DraftFacts(
         hidden_size=model.hidden,
@@ -112,6 +115,10 @@ def _likely_head(model: ModelSpec) -> DraftFacts:
         vocab_size=model.vocab,
         draft_vocab_size=min(MOST_DRAFT_WORDS, model.vocab),
     )
+
+
+_USUAL = Attention(kind="full", heads=32, kv_heads=8, head_dim=128)
+"""The attention of a head for a model that has none to take it from."""
 
 
 def _head_elements(facts: DraftFacts, attention: Attention, model: ModelSpec, split: Split) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TypeVar
 
 from trtllm_kit.plan.formats import FORMATS, Formats, number_format
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank
-from trtllm_kit.plan.quantization import tells_numbers_apart, tensor_formats
+from trtllm_kit.plan.quantization import kinds_by_format, tensor_formats
 from trtllm_kit.spec.model import Attention, Layer, ModelSpec
 from trtllm_kit.spec.profile_formats import PartFormat
 from trtllm_kit.spec.tensors import Role, TensorFact, layer_tensors, outer_tensors
@@ -59,7 +59,7 @@ def held_by_stage(model: ModelSpec, split: Split, formats: Formats, stage: range
     total = Held()
     for fact in _outer_tensors(model, stage):
         total += Held({"bf16": _elements(fact, split, None)})
-    for number, count in _kinds(model, formats, stage):
+    for number, count in kinds_by_format(model, formats, stage):
         total += held_by_layer(model, number, split, formats) * count
     return total
 
@@ -67,7 +67,8 @@ def held_by_stage(model: ModelSpec, split: Split, formats: Formats, stage: range
 def held_by_layer(model: ModelSpec, number: int, split: Split, formats: Formats) -> Held:
     """Return what one tensor rank holds of decoder layer ``number`` (0-based)."""
     layer, chosen = model.layers[number], tensor_formats(model, number, formats)
-    scaled_cache = formats.has_kv_scales and layer.attention.latent is None
+    mixer = layer.mixer
+    scaled_cache = formats.has_kv_scales and isinstance(mixer, Attention) and mixer.latent is None
     total = Held(scales={4: 2} if scaled_cache else {})
     for fact in layer_tensors(model, number):
         elements, name = _elements(fact, split, layer), chosen.get(fact.name, "bf16")
@@ -87,8 +88,8 @@ def _scales(fact: TensorFact, split: Split, elements: int, name: PartFormat, gro
 
 
 def input_features(fact: TensorFact) -> int:
-    """Return the input features: the last axis, but the middle one of experts fused into one tensor."""
-    return fact.shape[1] if len(fact.shape) == 3 else fact.shape[-1]
+    """Return the input features: the last axis, but the middle one of most experts fused into one tensor."""
+    return fact.shape[1] if len(fact.shape) == 3 and not fact.inputs_last else fact.shape[-1]
 
 
 def input_parts(fact: TensorFact, split: Split) -> int:
@@ -99,18 +100,8 @@ def input_parts(fact: TensorFact, split: Split) -> int:
     return split.expert_tensor if routed else split.tensor
 
 
-ROW_PARALLEL = (Role.ATTENTION_OUT, Role.DOWN, Role.SHARED_DOWN, Role.EXPERT_DOWN)
+ROW_PARALLEL = (Role.ATTENTION_OUT, Role.MIXER_OUT, Role.DOWN, Role.SHARED_DOWN, Role.EXPERT_DOWN)
 """Weights whose input features the ranks share out."""
-
-
-def _kinds(model: ModelSpec, formats: Formats, stage: range) -> Iterable[tuple[int, int]]:
-    """Yield one layer number of each kind in the stage with the count of layers alike."""
-    if formats.quantises and any(map(tells_numbers_apart, formats.exclude)):
-        return ((number, 1) for number in stage)  # a pattern may single out one layer
-    numbers: dict[Layer, list[int]] = {}
-    for number in stage:
-        numbers.setdefault(model.layers[number], []).append(number)
-    return ((alike[0], len(alike)) for alike in numbers.values())
 
 
 def _outer_tensors(model: ModelSpec, stage: range) -> Iterator[TensorFact]:
@@ -128,8 +119,8 @@ def _elements(fact: TensorFact, split: Split, layer: Layer | None) -> int:
         return fact.elements
     if fact.role in (Role.EMBEDDING, Role.HEAD):
         return ceil(fact.shape[0] / split.tensor) * fact.shape[1]
-    if fact.role in _BY_KV_HEADS and layer is not None:
-        return _of_kv_heads(fact, split, layer.attention)
+    if fact.role in _BY_KV_HEADS and layer is not None and isinstance(layer.mixer, Attention):
+        return _of_kv_heads(fact, split, layer.mixer)
     if len(fact.shape) == 1 and fact.role in (Role.ATTENTION_OUT, Role.DOWN):
         return fact.elements  # the bias after a row-parallel product is not split
     experts = _experts(fact)
@@ -139,7 +130,11 @@ def _elements(fact: TensorFact, split: Split, layer: Layer | None) -> int:
     return ceil(fact.elements / split.tensor)
 
 
-_ON_EVERY_RANK = (Role.NORM, Role.ROUTER, Role.CHOICE_BIAS, Role.QUERY_DOWN, Role.LATENT_DOWN)
+_ON_EVERY_RANK = frozenset({
+    Role.NORM, Role.ROUTER, Role.CHOICE_BIAS, Role.QUERY_DOWN, Role.LATENT_DOWN, Role.INDEX_QUERY, Role.INDEX_KEY,
+    Role.INDEX_WEIGHTS, Role.COMPRESSOR, Role.RESIDUAL, Role.WORD_EXPERTS, Role.DECAY_DOWN, Role.GATE_DOWN,
+    Role.EXPERT_LATENT_DOWN, Role.EXPERT_LATENT_UP, Role.SHARED_SWITCH, Role.PER_EXPERT, Role.LAYER_SCALE,
+})  # fmt: skip
 _BY_KV_HEADS = (Role.KEY, Role.VALUE, Role.QKV, Role.LATENT_UP)
 
 

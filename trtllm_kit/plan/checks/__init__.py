@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from trtllm_kit.findings import Finding
 from trtllm_kit.plan.checks import (
+    build_options,
+    built,
     capacity,
     engine,
     environment,
@@ -19,7 +23,7 @@ from trtllm_kit.plan.checks import (
 )
 from trtllm_kit.plan.checks.case import Case, Rule
 
-__all__ = ["RULES", "Case", "Rule", "run_checks"]
+__all__ = ["RULES", "Case", "Rule", "in_order", "run_checks"]
 
 RULES: tuple[Rule, ...] = (
     *split.RULES,
@@ -32,6 +36,8 @@ RULES: tuple[Rule, ...] = (
     *lengths.RULES,
     *speculation.RULES,
     *engine.RULES,
+    *build_options.RULES,
+    *built.RULES,
     *serving.RULES,
     *environment.RULES,
 )
@@ -41,5 +47,9 @@ _ORDER = ("error", "warning", "info")
 
 def run_checks(case: Case) -> tuple[Finding, ...]:
     """Run every rule and return what they found, errors first."""
-    found = [finding for rule in RULES for finding in rule.run(case)]
+    return in_order(finding for rule in RULES for finding in rule.run(case))
+
+
+def in_order(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings as they are shown: errors first, otherwise as they came."""
     return tuple(sorted(found, key=lambda finding: _ORDER.index(finding.severity)))

@@ -11,12 +11,14 @@ from trtllm_kit.plan.plan import MemoryPlan
 from trtllm_kit.spec.hardware import Figure
 from trtllm_kit.spec.load import hardware_names, load_hardware
 from trtllm_kit.units import format_bytes
+from trtllm_kit.upstream.bounds import bound
 
 MEMORY_RULE = "PF18"
 
 
 def sequences(case: Case) -> Iterator[Finding]:
-    """PF18: the asked sequences, or one of the longest length, do not fit the KV cache."""
+    """PF18: the asked sequences, or one of the longest length, do not fit the KV cache, or it leaves too little."""
+    yield from _headroom(case)
     memory = case.plan.memory
     if memory.fits or _stands_in(case):
         return
@@ -55,6 +57,24 @@ def binding_term(memory: MemoryPlan) -> tuple[str, int]:
     asked = memory.min_sequences * memory.kv_bytes_per_sequence
     uses = [("KV cache of the asked sequences", asked), *((term.name, term.bytes) for term in memory.terms)]
     return max(uses, key=lambda use: use[1])
+
+
+def _headroom(case: Case) -> Iterator[Finding]:
+    """Yield a KV cache that leaves less than peaks of memory have been seen to need."""
+    asked, most = case.plan.runtime.free_gpu_memory_fraction.value, bound("free_gpu_memory_fraction")
+    memory = case.plan.memory
+    if asked <= most.value or case.hardware.is_rehearsal or memory.kv_budget_bytes < 0:
+        return
+    left = memory.capacity_bytes - sum(term.bytes for term in memory.terms) - memory.kv_budget_bytes
+    rows = case.plan.limits.max_num_tokens.value * case.plan.model.vocab * 4
+    yield Finding(
+        rule=MEMORY_RULE,
+        severity=Severity.WARNING,
+        message="The KV cache leaves next to nothing for peaks that the first pass does not show.",
+        compared=f"free_gpu_memory_fraction {asked:g}, above {most.value:g}; {format_bytes(left)} left, "
+        f"logits of every row of a step would take {format_bytes(rows)}",
+        suggestion=f"kv_cache.free_gpu_memory_fraction: {most.value:g}",
+    )
 
 
 def _stands_in(case: Case) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.settle_engine import graphs_obstacle, overlap_obstacle
-from trtllm_kit.spec.model import Experts
+from trtllm_kit.spec.model import Attention, Experts
 from trtllm_kit.units import GIB, counted, format_bytes
 from trtllm_kit.upstream.bounds import bound
 from trtllm_kit.upstream.combinations import combination
@@ -26,10 +26,12 @@ def windows(case: Case) -> Iterator[Finding]:
     cut: list[int] = []
     kept: list[int] = []
     for number, layer in enumerate(layers):
-        window, seen = min(asked[number % len(asked)], longest), layer.attention.window or longest
+        if not isinstance(layer.mixer, Attention):
+            continue
+        window, seen = min(asked[number % len(asked)], longest), layer.mixer.window or longest
         if window < min(seen, longest):
             cut.append(number)
-        elif window > seen and holds_window_only(layer.attention.kind):
+        elif window > seen and holds_window_only(layer.mixer.kind):
             kept.append(number)
     if cut:
         yield _found(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.plan.checks import built
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.llm_keys import LLM_API_KEYS
 from trtllm_kit.plan.positions import usable_positions
 from trtllm_kit.plan.speculation import logit_rows
 from trtllm_kit.upstream.bounds import bound
 from trtllm_kit.upstream.combinations import combination
+from trtllm_kit.upstream.failures import failure
 from trtllm_kit.upstream.llm_api import llm_api_key
 
 
@@ -69,6 +71,8 @@ def lengths(case: Case) -> Iterator[Finding]:
         suggestion = f"limits.max_batch_size: {load.min_concurrency}"
         yield _error("Fewer requests may run at once than the load asks for.", compared, suggestion)
     yield from _wide_batches(case)
+    yield from _exact_beams(case)
+    yield from (finding for finding in built.requests(case) if finding.rule == "PF22")
 
 
 def _wide_batches(case: Case) -> Iterator[Finding]:
@@ -87,6 +91,19 @@ def _wide_batches(case: Case) -> Iterator[Finding]:
             "Very wide beams have kept requests from ending.",
             f"max_beam_width {limits.max_beam_width}, {most} were seen to work",
             f"limits.max_beam_width: {most}",
+        )
+
+
+def _exact_beams(case: Case) -> Iterator[Finding]:
+    """Yield that plain requests are refused beside beams, where the backend takes one number of beams alone."""
+    beams, known = case.plan.limits.max_beam_width.value, failure("beams_must_equal", case.plan.release.value)
+    if beams > 1 and known is not None and case.plan.toolchain.value == "llm-api":
+        yield Finding(
+            rule="PF22",
+            severity=Severity.INFO,  # who asks for beams may well ask for as many in every request
+            message=f"A request that does not ask for exactly max_beam_width beams {known.note}, a plain one too.",
+            compared=f"max_beam_width {beams}; not confirmed for this release",
+            suggestion="nothing to do with trtkit's Triton model, which asks for them; or limits.max_beam_width: 1",
         )
 
 
@@ -139,7 +156,7 @@ RULES = (
         "PF22",
         "Lengths and batches against the limits",
         lengths,
-        keys=("load", "limits", "scheduler.chunked_prefill", "speculation.draft_tokens"),
+        keys=("load", "limits", "scheduler.chunked_prefill", "speculation.draft_tokens", "build.options"),
     ),
     Rule("PF40", "Long rope beyond its trained length", long_rope, keys=("limits.max_seq_len", "trtllm_version")),
     Rule("PF27", "Tokens of a KV block", block_size, keys=("kv_cache.tokens_per_block",)),

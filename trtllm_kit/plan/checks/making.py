@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trtllm_kit.errors import KitError
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
-from trtllm_kit.plan.formats import FORMATS, Formats
-from trtllm_kit.plan.parallelism import Split
+from trtllm_kit.plan.formats import FORMATS
+from trtllm_kit.plan.given.finding import of_failure
 from trtllm_kit.plan.passing import LAYOUT, PASSED_THROUGH, conflicts
 from trtllm_kit.plan.quantization import KV_MADE_HERE, MADE_HERE, not_made_here, plain_weights_advice
 from trtllm_kit.plan.rank_problems import rank_problems
 from trtllm_kit.plan.ranks import LAYOUT as RANKS
 from trtllm_kit.plan.ranks import order_of
-from trtllm_kit.plan.weights import held_by_stage
+from trtllm_kit.plan.room import build_memory, calibration_bytes
+from trtllm_kit.plan.searched import searched_problem
+from trtllm_kit.spec.planned import planned_problem
+from trtllm_kit.spec.profile_formats import WeightFormat
 from trtllm_kit.units import format_bytes
 from trtllm_kit.upstream.combinations import combination
 from trtllm_kit.upstream.quant_algos import MIXED_PRECISION
@@ -43,9 +47,20 @@ def source_format(case: Case) -> Iterator[Finding]:
     if case.plan.layout.value != LAYOUT:
         yield _refused(
             "A checkpoint that is quantised already is passed on to the PyTorch backend alone.",
-            f"layout {case.plan.layout.value} keeps q, k and v under one scale, where {stored.scheme} has three",
-            f"toolchain: llm-api, or {plain_weights_advice(case.plan.model)}",
+            f"layout {case.plan.layout.value} {_in_ranks(stored.weights)}; the checkpoint is {stored.scheme}",
+            f"toolchain: llm-api, or give the folder of the model's BF16 original with {_weights_key(stored.weights)}",
         )
+
+
+def _in_ranks(weights: WeightFormat) -> str:
+    """Return, as a clause, what keeps given codes out of an engine's checkpoint."""
+    if weights in ("fp8", "nvfp4"):
+        return "keeps q, k and v under one scale, where codes come with three"
+    return "packs codes and scales otherwise, and is written from 16-bit weights alone"
+
+
+def _weights_key(weights: WeightFormat) -> str:
+    return f"quantization.weights: {weights if weights in MADE_HERE else 'fp8'}"
 
 
 def _refused(message: str, compared: str, suggestion: str) -> Finding:
@@ -54,6 +69,9 @@ def _refused(message: str, compared: str, suggestion: str) -> Finding:
 
 def _layers(case: Case) -> Iterator[Finding]:
     """Yield that a list of formats by layer was seen to be refused."""
+    stored = case.plan.model.stored
+    if stored is not None and stored.scheme != MIXED_PRECISION:
+        return  # a maker's own mixture has no list by layer
     algo, known = case.plan.quantization.algo, combination("mixed_precision_layers", case.plan.release.value)
     if algo is None or algo.value != MIXED_PRECISION or known is None or case.plan.layout.value != "unified_hf":
         return
@@ -62,16 +80,27 @@ def _layers(case: Case) -> Iterator[Finding]:
         severity=Severity.WARNING,
         message=f"Checkpoints whose layers differ in format {known.note} in releases like {case.plan.release.value}.",
         compared=f"{' and '.join(case.plan.quantization.formats.used)} make {MIXED_PRECISION}; {known.source}",
-        suggestion="one format for all quantised parts, and bf16 for the others",
+        suggestion="one format for all quantised parts, and bf16 for the others"
+        if stored is None
+        else "a checkpoint in one format, or try this one on one request before you rely on it",
     )
 
 
 def maker(case: Case) -> Iterator[Finding]:
     """PF34: a checkpoint that trtkit plans with and does not write."""
+    planned = planned_problem(case.plan.model)
+    if planned is not None:
+        yield _will_refuse(planned)
+        return
     if case.plan.layout.value == RANKS:
         yield from _ranks(case)
         return
-    elsewhere = not_made_here(case.plan.quantization.formats, case.plan.calibration.maker)
+    formats = case.plan.quantization.formats
+    searched = case.plan.calibration.maker == "modelopt"
+    problem = searched_problem(case.plan.model, formats, case.plan.layout.value) if searched else None
+    if problem is not None:
+        yield _will_refuse(problem)
+    elsewhere = not_made_here(formats, case.plan.calibration.maker)
     if not elsewhere:
         return
     made = {"weights": MADE_HERE, "kv_cache": KV_MADE_HERE}
@@ -91,23 +120,40 @@ def _ranks(case: Case) -> Iterator[Finding]:
     """Yield everything that keeps an engine's checkpoint from being laid out, for the same reasons as ``convert``."""
     if case.plan.model.stored is not None:
         return  # PF12 refuses it already
-    for problem in rank_problems(order_of(case.plan)):
+    yield from map(_will_refuse, rank_problems(order_of(case.plan)))
+    size, planned = case.profile.quantization.group_size, case.plan.quantization.group_size
+    if size != "auto" and planned is None:
         yield Finding(
             rule="PF34",
             severity=Severity.WARNING,
-            message=f"trtkit convert will refuse this plan: {problem.what}.",
-            compared=problem.why,
-            suggestion=problem.hint,
+            message="trtllm-build makes these weights itself, with one scale for each row: groups have no meaning.",
+            compared=f"group_size {size}, weights {case.plan.quantization.weights.value}",
+            suggestion="leave quantization.group_size out, or quantization.weights: int4_awq",
         )
 
 
-def calibration_memory(case: Case) -> Iterator[Finding]:
-    """PF14: ModelOpt calibrates with the model in 16 bit and the result beside it, more than the GPUs hold."""
+def _will_refuse(problem: KitError) -> Finding:
+    return Finding(
+        rule="PF34",
+        severity=Severity.WARNING,
+        message=f"trtkit convert will refuse this plan: {problem.what}.",
+        compared=problem.why,
+        suggestion=problem.hint,
+    )
+
+
+def memory(case: Case) -> Iterator[Finding]:
+    """PF14: a calibration by ModelOpt does not fit the GPUs, or an engine build the memory of the CPUs."""
+    yield from _calibration(case)
+    yield from _build(case)
+
+
+def _calibration(case: Case) -> Iterator[Finding]:
     formats, machine = case.plan.quantization.formats, case.hardware
     searched = [chosen for chosen in formats.used if FORMATS[chosen].modelopt]
-    if not searched or machine.is_rehearsal:
+    if not searched or machine.is_rehearsal or formats.passed_through:
         return
-    before, after = _whole(case, Formats()), _whole(case, formats)
+    before, after = calibration_bytes(case.plan.model, formats)
     had = machine.gpus * machine.gpu.memory_bytes.value
     if before + after <= had:
         return
@@ -122,9 +168,19 @@ def calibration_memory(case: Case) -> Iterator[Finding]:
     )
 
 
-def _whole(case: Case, formats: Formats) -> int:
-    """Return the bytes of all weights in some formats."""
-    return held_by_stage(case.plan.model, Split(), formats, range(len(case.plan.model.layers))).bytes
+def _build(case: Case) -> Iterator[Finding]:
+    """Yield a build whose ranks do not fit the memory of a node's CPUs, where the hardware profile states it."""
+    needed, had = build_memory(case.plan), case.hardware.host_memory_bytes
+    if needed is None or had is None or needed[0].bytes <= had.value:
+        return
+    term, known = needed
+    yield of_failure(
+        "PF14",
+        known,
+        f"trtllm-build {known.note} in CPU memory, and a node of {case.hardware.name} has less than its ranks need.",
+        f"{term.how}: {format_bytes(term.bytes)}, {format_bytes(had.value)} in a node",
+        "build.options: {workers: 1}, or more ranks",
+    )
 
 
 RULES = (
@@ -141,7 +197,12 @@ RULES = (
             "trtllm_version",
         ),
     ),
-    Rule("PF14", "Memory of a calibration by ModelOpt", calibration_memory, keys=("quantization.weights", "hardware")),
+    Rule(
+        "PF14",
+        "Memory of a calibration and of a build",
+        memory,
+        keys=("quantization.weights", "hardware", "parallelism", "build.options", "toolchain", "trtllm_version"),
+    ),
     Rule(
         "PF34",
         "Checkpoints that trtkit writes",

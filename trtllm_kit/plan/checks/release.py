@@ -6,15 +6,19 @@ from collections.abc import Iterator
 from functools import partial
 
 from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.plan.checks import built
 from trtllm_kit.plan.checks.case import Case, Rule
+from trtllm_kit.plan.given.finding import of_failure
 from trtllm_kit.plan.llm_keys import LLM_API_KEYS, Setting, settings_of, spelt
 from trtllm_kit.plan.plan import profile_key
+from trtllm_kit.spec.model import Experts
 from trtllm_kit.upstream import known_releases, nearest_release, release
 from trtllm_kit.upstream.combinations import combination
-from trtllm_kit.upstream.families import World, family_support
+from trtllm_kit.upstream.failures import failure
+from trtllm_kit.upstream.families import World, family_support, unlisted
 from trtllm_kit.upstream.llm_api import llm_api_key, releases_read, releases_with_key, value_without_key
 
-KIT_TOOLCHAINS = ("llm-api", "mock")
+KIT_TOOLCHAINS = ("llm-api", "trtllm-build", "mock")
 """Toolchains this version of trtkit has a row for."""
 
 
@@ -26,7 +30,7 @@ def family(case: Case) -> Iterator[Finding]:
     if support is not None and support.certainty == "read":
         return
     loads = [name for name in known_releases() if family_support(architecture, world, name)]
-    seen = f"listed for {loads[0]} to {loads[-1]}" if loads else "listed for no release"
+    seen = f"listed for {loads[0]} to {loads[-1]}" if loads else _nowhere(architecture, world)
     if support is not None and support.read_in:
         severity, seen = Severity.INFO, f"read in {', '.join(support.read_in)}"
         message = f"{architecture} is listed by releases beside {version}; its own list was not read."
@@ -45,7 +49,8 @@ def family(case: Case) -> Iterator[Finding]:
 
 
 def container(case: Case) -> Iterator[Finding]:
-    """PF19: no Triton container holds the release."""
+    """PF19: no Triton container holds the release, or the one that builds the engine holds another TensorRT."""
+    yield from built.image(case)
     known, chosen = release(case.plan.release.value), case.plan.toolchain.value
     if known.images or case.plan.runtime.runtime.value != "tensorrt_llm":
         return
@@ -64,6 +69,10 @@ def together(case: Case) -> Iterator[Finding]:
     if case.plan.toolchain.value == "llm-api":
         yield from _reuse_with_windows(case)
         yield from _chunks_with_stages(case)
+        yield from _format_of_family(case)
+    elif case.plan.toolchain.value == "trtllm-build":
+        yield from _rows_of_experts(case)
+        yield from built.reuse(case)
 
 
 def _reuse_with_windows(case: Case) -> Iterator[Finding]:
@@ -93,6 +102,37 @@ def _chunks_with_stages(case: Case) -> Iterator[Finding]:
         message=f"Chunked prefill and pipeline stages together {known.note} in release {version}.",
         compared=f"pipeline {case.split.pipeline}, chunked_prefill true",
         suggestion=f"scheduler.chunked_prefill: false{longer}",
+    )
+
+
+def _format_of_family(case: Case) -> Iterator[Finding]:
+    """Yield a number format that the release was seen to stop at in models of that architecture."""
+    version, architecture = case.plan.release.value, case.plan.model.architecture
+    known = failure("packed_awq_scales", version)
+    formats = case.plan.quantization.formats.used
+    if known is None or architecture not in known.architectures or not set(formats) & set(known.formats):
+        return
+    yield of_failure(
+        "PF23",
+        known,
+        f"{' and '.join(known.formats)} weights of {architecture} {known.note} in releases like {version}.",
+        f"quantization.weights {' and '.join(formats)}, {architecture}",
+        "quantization.weights: fp8",
+    )
+
+
+def _rows_of_experts(case: Case) -> Iterator[Finding]:
+    """Yield FP8 by row for experts, which engines were not made for."""
+    known = failure("rowwise_experts", case.plan.release.value)
+    routed = any(isinstance(layer.feed_forward, Experts) for layer in case.plan.model.layers)
+    if known is None or not routed or "fp8_rowwise" not in case.plan.quantization.formats.used:
+        return
+    yield of_failure(
+        "PF23",
+        known,
+        f"Scales by row for experts {known.note} in releases like {case.plan.release.value}.",
+        "quantization.weights fp8_rowwise, a model with experts",
+        "quantization.weights: fp8",
     )
 
 
@@ -160,7 +200,7 @@ def _without(version: str, key: str, name: str) -> tuple[Severity, str]:
 
 
 def toolchain(case: Case) -> Iterator[Finding]:
-    """PF26: the release, or trtkit, does not have the toolchain."""
+    """PF26: the release does not have the toolchain."""
     chosen, known = case.plan.toolchain.value, release(case.plan.release.value)
     if chosen not in known.toolchains:
         yield Finding(
@@ -170,21 +210,18 @@ def toolchain(case: Case) -> Iterator[Finding]:
             compared=f"{known.version} has {', '.join(known.toolchains)}",
             suggestion="toolchain: auto" if "llm-api" in known.toolchains else "toolchain: mock",
         )
-    elif chosen not in KIT_TOOLCHAINS:
-        nearest = nearest_release(known.version, lambda name: _makes(name, "llm-api"))
-        yield Finding(
-            rule="PF26",
-            severity=Severity.WARNING,  # the checkpoint can be made all the same
-            message=f"Release {known.version} needs engines built with {chosen}: trtkit convert writes the checkpoint "
-            "for it, and trtkit build refuses.",
-            compared=f"trtkit builds with {', '.join(KIT_TOOLCHAINS)}",
-            suggestion=f"run {chosen} on the checkpoint yourself, or trtllm_version: {nearest}, or toolchain: mock to "
-            "rehearse the engine road",
-        )
 
 
 def _world(case: Case) -> World:
     return "llm-api" if case.plan.toolchain.value == "llm-api" else "trtllm-build"
+
+
+def _nowhere(architecture: str, world: World) -> str:
+    """Say that no release lists the architecture, and which lists were read for it."""
+    looked_for = unlisted(architecture) if world == "llm-api" else None
+    if looked_for is None:
+        return "listed for no release"
+    return f"in none of the lists that were read, of {', '.join(looked_for.read_in)}"
 
 
 def _makes(version: str, toolchain: str) -> bool:
@@ -209,7 +246,7 @@ def _family_advice(case: Case, world: World) -> str:
 
 RULES = (
     Rule("PF13", "Architecture known to the release", family, keys=("trtllm_version", "toolchain")),
-    Rule("PF19", "Triton container for the release", container, keys=("trtllm_version", "runtime")),
+    Rule("PF19", "Triton container for the release", container, keys=("trtllm_version", "runtime", "build.image")),
     Rule(
         "PF23",
         "Features that fail, or are untested, together",
@@ -220,6 +257,7 @@ RULES = (
             "limits.max_seq_len",
             "scheduler.chunked_prefill",
             "parallelism.pipeline",
+            "quantization.weights",
             "trtllm_version",
         ),
     ),

@@ -27,7 +27,17 @@ def runtime(case: Case) -> Iterator[Finding]:
             f"runtime {chosen}, toolchain {toolchain}: its rank files hold no weights",
             "runtime: simulated (paced tokens), or toolchain: llm-api",
         )
-    if toolchain == "mock" and not release(version).triton_llmapi_model:  # other old engines: PF26 refuses them
+    if toolchain == "trtllm-build":
+        yield Finding(
+            rule="PF29",
+            severity=Severity.WARNING,  # the engine can be built all the same
+            message="Engines are served through Triton's C++ backend, and trtkit writes repositories of the llmapi "
+            "model alone: trtkit build makes the engine, and trtkit deploy refuses.",
+            compared=f"toolchain {toolchain}, release {version}",
+            suggestion="serve the engine folder with the tensorrtllm backend of the release's container"
+            + (", or toolchain: llm-api" if "llm-api" in release(version).toolchains else ""),
+        )
+    if toolchain == "mock" and not release(version).triton_llmapi_model:
         nearest = nearest_release(version, lambda name: release(name).triton_llmapi_model)
         yield _refused(
             f"Release {version} has no llmapi model for Triton, and trtkit writes repositories of that model alone.",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.plan.checks import built
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.plan import SpeculationPlan
 from trtllm_kit.plan.speculation_keys import FIELDS, speculation_settings
@@ -38,6 +39,7 @@ def speculation(case: Case) -> Iterator[Finding]:
     if case.plan.toolchain.value == "llm-api":
         yield from _fields(case, decided)
         yield from _features(case, decided)
+    yield from (finding for finding in built.requests(case) if finding.rule == "PF25")
     if decided.kind.value == "mtp":
         yield from _prediction_layers(case, decided)
     if decided.draft_checkpoint is not None:

@@ -9,10 +9,13 @@ from math import ceil
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.checks.shapes import rows_of_bytes
+from trtllm_kit.plan.given.facts import LaunchFacts
+from trtllm_kit.plan.given.launches import launch
 from trtllm_kit.plan.memory import memory_plan
 from trtllm_kit.plan.parallelism import Split, fast_reach, kv_heads_per_rank, legal_tensors, obstacles
 from trtllm_kit.units import counted
 from trtllm_kit.upstream.bounds import bound
+from trtllm_kit.upstream.failures import failure
 
 
 def _in_the_way(rule: str) -> Callable[[Case], Iterator[Finding]]:
@@ -47,8 +50,8 @@ def kv_heads(case: Case) -> Iterator[Finding]:
     copies, ranks = case.plan.parallelism.kv_replication.value, case.split.tensor
     if copies < 2 or any(obstacle.rule == "PF2" for obstacle in case.obstacles):
         return
-    heads = min(layer.attention.kv_heads for layer in case.plan.model.layers)
-    held = kv_heads_per_rank(case.plan.model.layers[0].attention, ranks)
+    attentions = case.plan.model.attentions
+    heads, held = min(one.kv_heads for one in attentions), kv_heads_per_rank(attentions[0], ranks)
     yield Finding(
         rule="PF2",
         severity=Severity.INFO,  # asked for, or the fewest ranks that fit: auto takes no more
@@ -63,7 +66,7 @@ _COPIED_LATENT = "Every tensor rank caches the whole latent vector of every toke
 
 
 def _is_latent(case: Case) -> bool:
-    return any(layer.attention.latent is not None for layer in case.plan.model.layers)
+    return any(attention.latent is not None for attention in case.plan.model.attentions)
 
 
 def _without_copies(case: Case, split: Split) -> str:
@@ -80,6 +83,7 @@ def _without_copies(case: Case, split: Split) -> str:
 def ranks(case: Case) -> Iterator[Finding]:
     """PF20: more ranks than GPUs, and tensor ranks whose results travel over a network or over PCIe."""
     yield from _in_the_way("PF20")(case)
+    yield from _machine(case)
     machine, split = case.hardware, case.split
     if machine.is_rehearsal or split.tensor == 1 or not machine.nvlink_domain < split.tensor <= fast_reach(machine):
         return
@@ -120,7 +124,7 @@ def _instead_of_pcie(case: Case) -> str:
 def head_size(case: Case) -> Iterator[Finding]:
     """PF3: a head size the attention kernels do not take."""
     step = bound("head_size_step")
-    for size in sorted({layer.attention.head_dim for layer in case.plan.model.layers}):
+    for size in sorted({attention.head_dim for attention in case.plan.model.attentions}):
         if size % step.value == 0:
             continue
         padded = ceil(size / step.value) * round(step.value)
@@ -133,17 +137,57 @@ def head_size(case: Case) -> Iterator[Finding]:
         )
 
 
-def vocabulary(case: Case) -> Iterator[Finding]:
-    """PF4: a vocabulary that is padded so that the ranks can share it."""
-    vocab, ranks = case.plan.model.vocab, case.split.tensor
-    if vocab % ranks == 0:
+def _machine(case: Case) -> Iterator[Finding]:
+    """Yield what the rules of launches say of this machine and these variables."""
+    facts = LaunchFacts(case.plan.release.value, machine=case.hardware.name, variables=case.plan.variables)
+    yield from launch(facts)
+    yield from _over_nodes(case)
+
+
+def _over_nodes(case: Case) -> Iterator[Finding]:
+    """Yield what a launch over several nodes must say, and have: host names, GPUs a node, the fabric of NVLink."""
+    version, here, split = case.plan.release.value, case.hardware.gpus_per_node, case.split
+    hosts, fabric = failure("hosts_not_named", version), failure("fabric_down", version)
+    if hosts is None or fabric is None or not here < split.world_size <= case.hardware.gpus:
         return
-    padded = ceil(vocab / ranks) * ranks
+    nvlink = here < split.tensor <= case.hardware.nvlink_domain
+    down = f" NVLink between nodes whose IMEX is not up {fabric.note}." if nvlink else ""
+    yield Finding(
+        rule="PF20",
+        severity=Severity.INFO,  # how it is launched is not the plan's to know
+        message=f"The ranks are on several nodes: a launch that names none {hosts.note}.{down}",
+        compared=f"{split.world_size} ranks, {counted(here, 'GPU')} a node, {ceil(split.world_size / here)} nodes",
+        suggestion=f"one process a rank (srun, LeaderWorkerSet) with trtllm-llmapi-launch, gpus_per_node {here}"
+        + (", and nvidia-imex on every node" if nvlink else ""),
+    )
+
+
+def vocabulary(case: Case) -> Iterator[Finding]:
+    """PF4: a vocabulary that is padded, so that the ranks can share it or for an output head in AWQ."""
+    vocab, ranks = case.plan.model.vocab, case.split.tensor
+    if vocab % ranks:
+        padded = ceil(vocab / ranks) * ranks
+        yield Finding(
+            rule="PF4",
+            severity=Severity.INFO,
+            message="The vocabulary is padded so that the tensor ranks can share it.",
+            compared=f"{vocab:,} words padded to {padded:,} over {ranks} ranks",
+            suggestion="nothing to do",
+        )
+    yield from _awq_head(case)
+
+
+def _awq_head(case: Case) -> Iterator[Finding]:
+    known = failure("awq_head_rows", case.plan.release.value)
+    vocab, awq = case.plan.model.vocab, {"int4_awq", "w4a8_awq"} & set(case.plan.quantization.formats.used)
+    if known is None or not awq or case.plan.layout.value != "tensorrt_llm" or vocab % known.value == 0:
+        return
+    padded = ceil(vocab / known.value) * known.value
     yield Finding(
         rule="PF4",
         severity=Severity.INFO,
-        message="The vocabulary is padded so that the tensor ranks can share it.",
-        compared=f"{vocab:,} words padded to {padded:,} over {ranks} ranks",
+        message=f"The output head of an AWQ checkpoint for engines {known.note}, with rows that are never chosen.",
+        compared=f"{vocab:,} words padded to {padded:,}, a multiple of {known.value}",
         suggestion="nothing to do",
     )
 

@@ -1,0 +1,120 @@
+"""What trtkit itself makes has nothing that a lint speaks against, in every release that it makes it for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkpoint.ranks import rank_plan
+from tests.lint.five_models import write_five_models
+from tests.plan.conftest import golden_model
+from tests.plan.test_golden import MODEL_OF, shipped_plan
+from tests.support.rehearsal import make_repository
+from tests.support.specs import hardware, llama_8b, profile
+from tests.support.tiny_model import write_tiny_model
+from trtllm_kit.build.llm_api import llm_api_yaml
+from trtllm_kit.build.mock import engine_files
+from trtllm_kit.checkpoint.convert import convert
+from trtllm_kit.errors import RepositoryError
+from trtllm_kit.findings import Severity
+from trtllm_kit.lint.context import Context
+from trtllm_kit.lint.report import Read
+from trtllm_kit.lint.run import lint
+from trtllm_kit.plan.settle import settle
+from trtllm_kit.progress import Silent
+from trtllm_kit.repository.compose import repository_files
+from trtllm_kit.upstream import known_releases, release
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "plans"
+LLM_API = tuple(name for name in known_releases() if "llm-api" in release(name).toolchains)
+ENGINES = tuple(name for name in known_releases() if "trtllm-build" in release(name).toolchains)
+
+
+def spoken(read: Read) -> list[str]:
+    """Return what is worse than a remark."""
+    return [
+        f"{one.place} {one.finding.rule} {one.finding.message} {one.finding.compared}"
+        for one in read.findings
+        if one.finding.severity is not Severity.INFO
+    ]
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Path:
+    """Write files by their places."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("name", MODEL_OF)
+def test_the_repository_of_a_shipped_profile(name: str, tmp_path: Path) -> None:
+    """Where it can be served by the llmapi model at all."""
+    plan = shipped_plan(name)
+    try:
+        files = repository_files(plan)
+    except RepositoryError:
+        pytest.skip("the profile's release has no llmapi model")
+    read = lint(write(tmp_path, files), Context())
+    assert ("Triton repository", plan.release.value) == (read.kind, read.release)
+    assert [] == spoken(read)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in GOLDEN.glob("*.yaml")))
+def test_the_arguments_of_a_shipped_profile(name: str) -> None:
+    """The recorded LLM-API documents."""
+    assert [] == spoken(lint(GOLDEN / name, Context("1.2.1")))
+
+
+@pytest.mark.parametrize("version", LLM_API)
+def test_the_arguments_and_the_repository_of_a_release(version: str, tmp_path: Path) -> None:
+    """One profile in each release of the LLM API, with settings that have keys of their own."""
+    changes: dict[str, Any] = {"trtllm_version": version, "parallelism.tensor": 2, "quantization.weights": "fp8"}
+    plan = settle(llama_8b(), profile(changes), hardware(8))
+    (tmp_path / "llm_args.yaml").write_text(llm_api_yaml(plan))
+    assert [] == spoken(lint(tmp_path, Context(version)))
+    assert [] == spoken(lint(write(tmp_path / "repository", repository_files(plan)), Context()))
+
+
+@pytest.mark.parametrize("version", ENGINES)
+def test_the_mock_engine_of_a_release(version: str, tmp_path: Path) -> None:
+    """Engine folders are of the release that their config.json states."""
+    changes = {"trtllm_version": version, "toolchain": "mock", "parallelism.tensor": 2}
+    plan = settle(golden_model("llama-3.1-8b"), profile(changes), hardware(8))
+    read = lint(write(tmp_path, engine_files(plan)), Context())
+    assert ("engine folder", version, "what is linted") == (read.kind, read.release, read.release_from)
+    assert [] == spoken(read)
+
+
+def test_a_deployed_repository_with_its_engine_and_checkpoint(tmp_path: Path) -> None:
+    """The whole road of a rehearsal: Hugging Face folder, checkpoint, engine, repository."""
+    repository, plan = make_repository(tmp_path)
+    kinds = {}
+    for folder in (tmp_path / "model", tmp_path / "checkpoint", tmp_path / "engine", repository):
+        read = lint(folder, Context(plan.release.value))
+        kinds[folder.name] = read.kind
+        assert [] == spoken(read), folder
+    assert {
+        "model": "Hugging Face folder", "checkpoint": "Hugging Face folder",
+        "engine": "engine folder of the LLM API", "repository": "Triton repository",
+    } == kinds  # fmt: skip
+
+
+@pytest.mark.parametrize(("version", "tensor", "pipeline"), [("0.12.0", 2, 1), ("0.18.2", 1, 2), ("1.2.1", 2, 2)])
+def test_a_checkpoint_for_engines(version: str, tensor: int, pipeline: int, tmp_path: Path) -> None:
+    """A file for each rank, by the mapping in config.json."""
+    model = write_tiny_model(tmp_path / "model", num_hidden_layers=4)
+    convert(model, rank_plan(model, tensor, pipeline, release=version), tmp_path / "out", Silent())
+    read = lint(tmp_path / "out", Context(version))
+    assert ("TensorRT-LLM checkpoint", tensor * pipeline) == (read.kind, read.facts["ranks"])
+    assert [] == spoken(read)
+
+
+@pytest.mark.parametrize("version", ENGINES)
+def test_a_template_of_five_models_filled_in(version: str, tmp_path: Path) -> None:
+    """Rendered by somebody else, with the parameters that the release's templates have; only remarks are made."""
+    numbers = tuple(int(part) for part in version.split("rc")[0].split(".") if part.isdigit())
+    assert [] == spoken(lint(write_five_models(tmp_path / "repository", release=numbers), Context(version)))

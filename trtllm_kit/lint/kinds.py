@@ -1,0 +1,102 @@
+"""Says what stands under a path, by the files that are there."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from trtllm_kit.errors import NotLinted
+from trtllm_kit.files import NOTHING, what_is
+from trtllm_kit.lint.read import names_in, read_json
+
+CONFIG, MODEL_CONFIG, ARGUMENTS = "config.json", "config.pbtxt", "llm_args.yaml"
+INDEX = "model.safetensors.index.json"
+_RANK_ENGINE = re.compile(r"rank\d+\.engine")
+_ENCODER_DECODER = ("encoder", "decoder")
+"""Folders of the two engines of an encoder-decoder model."""
+_RANK_WEIGHTS = re.compile(r"rank\d+\.safetensors")
+
+
+class Kind(StrEnum):
+    """What can be linted."""
+
+    ENGINE = "engine folder"
+    ARGUMENTS = "engine folder of the LLM API"
+    CHECKPOINT = "TensorRT-LLM checkpoint"
+    DOCUMENT = "LLM-API YAML"
+    REPOSITORY = "Triton repository"
+    TRITON_MODEL = "model of a Triton repository"
+    MODEL = "Hugging Face folder"
+
+
+LOOKED_FOR = (
+    "config.json with build_config, or rank*.engine (an engine folder)",
+    "llm_args.yaml (an engine folder of the LLM API)",
+    "config.json with architecture and mapping, or rank*.safetensors (a TensorRT-LLM checkpoint)",
+    "a .yaml file (LLM-API YAML)",
+    "*/config.pbtxt (a Triton repository), config.pbtxt (a model of one)",
+    "config.json with architectures or model_type, or *.safetensors (a Hugging Face folder)",
+)
+
+
+def kind_of(path: Path) -> Kind:
+    """Return what stands under a path; raises ``NotLinted`` naming what was looked for, and ``StorageError``."""
+    if path.is_dir():
+        return _folder(path)
+    found = what_is(path)
+    if found is not None:
+        missing = found == NOTHING
+        raise NotLinted(
+            f"{path} cannot be linted",
+            why="nothing stands there" if missing else f"it is {found}",
+            hint="check the path" if missing else "give a folder or a regular file",
+        )
+    if path.suffix in (".yaml", ".yml"):
+        return Kind.DOCUMENT
+    if path.suffix == ".pbtxt":
+        raise NotLinted(
+            f"{path} cannot be linted alone",
+            why="what a model's configuration is compared with lies in the folders around it",
+            hint=f"trtkit lint {path.resolve().parent}",
+        )
+    raise _unknown(path, f"a file named {path.name}")
+
+
+def _folder(path: Path) -> Kind:
+    names = names_in(path)
+    by_name = (
+        (Kind.TRITON_MODEL, MODEL_CONFIG in names),
+        (Kind.REPOSITORY, any((path / name / MODEL_CONFIG).is_file() for name in names)),
+        (Kind.ENGINE, any(_RANK_ENGINE.fullmatch(name) for name in names)),
+        (Kind.ARGUMENTS, ARGUMENTS in names),
+        (Kind.CHECKPOINT, any(_RANK_WEIGHTS.fullmatch(name) for name in names)),
+        (Kind.ENGINE, CONFIG not in names and all((path / part / CONFIG).is_file() for part in _ENCODER_DECODER)),
+        (Kind.MODEL, CONFIG not in names and any(name == INDEX or name.endswith(".safetensors") for name in names)),
+    )
+    found = next((kind for kind, applies in by_name if applies), None)
+    if found is not None:
+        return found
+    if CONFIG in names:
+        return _by_config(path, read_json(path / CONFIG))
+    raise _unknown(path, f"a folder of {len(names)} entries: {', '.join(names[:5]) or 'none'}")
+
+
+def _by_config(path: Path, config: dict[str, Any]) -> Kind:
+    if "build_config" in config or "builder_config" in config:
+        return Kind.ENGINE
+    if "architecture" in config and "mapping" in config:
+        return Kind.CHECKPOINT
+    if "architectures" in config or "model_type" in config:
+        return Kind.MODEL
+    raise _unknown(path, f"a folder whose config.json holds {', '.join(list(config)[:5]) or 'nothing'}")
+
+
+def _unknown(path: Path, found: str) -> NotLinted:
+    return NotLinted(
+        f"{path} is nothing that trtkit lints",
+        why=f"it is {found}, and none of these was found",
+        hint="trtkit lint FOLDER, with a folder that holds one of these",
+        problems=LOOKED_FOR,
+    )

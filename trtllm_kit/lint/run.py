@@ -1,0 +1,37 @@
+"""One path in, what it is and what the rules say of it out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trtllm_kit.lint.context import Context
+from trtllm_kit.lint.kinds import ARGUMENTS, Kind, kind_of
+from trtllm_kit.lint.report import Read
+
+
+def lint(path: Path, context: Context) -> Read:
+    """Lint what stands under a path.
+
+    Raises ``NotLinted`` when it is none of the kinds or cannot be read, ``StorageError``, and for a Hugging Face
+    folder what ``spec.load.load_model`` raises.
+    """
+    kind = kind_of(path)
+    if kind in (Kind.REPOSITORY, Kind.TRITON_MODEL):
+        from trtllm_kit.lint.repositories import lint_repository
+
+        return lint_repository(path, kind.value, context)
+    if kind is Kind.ENGINE:
+        from trtllm_kit.lint.engines import lint_engine
+
+        return lint_engine(path, kind.value, context)
+    if kind in (Kind.DOCUMENT, Kind.ARGUMENTS):
+        from trtllm_kit.lint.documents import lint_document
+
+        return lint_document(path / ARGUMENTS if kind is Kind.ARGUMENTS else path, kind.value, context)
+    if kind is Kind.CHECKPOINT:
+        from trtllm_kit.lint.checkpoints import lint_checkpoint
+
+        return lint_checkpoint(path, kind.value, context)
+    from trtllm_kit.lint.models import lint_model
+
+    return lint_model(path, kind.value, context)
