@@ -18,14 +18,14 @@ MakeCheckpoint = Callable[[Plan], Path]
 @pytest.fixture(name="make_checkpoint")
 def make_checkpoint_in(tmp_path: Path) -> MakeCheckpoint:
     """Write ``work/checkpoint`` for a plan and return its folder."""
+    return lambda plan: write_checkpoint(tmp_path / "work" / "checkpoint", plan)
 
-    def make(plan: Plan) -> Path:
-        folder = tmp_path / "work" / "checkpoint"
-        with staged(folder, "checkpoint", conversion_of(plan).digest) as stage:
-            if stage is not None:
-                stage.write_text(CONVERSION_FILE, conversion_text(conversion_of(plan)))
-                stage.write_text("config.json", "{}\n")
-                stage.publish({"conversion": conversion_of(plan).digest}, {})
-        return folder
 
-    return make
+def write_checkpoint(folder: Path, plan: Plan) -> Path:
+    """Write the checkpoint of a plan into a folder and return it."""
+    with staged(folder, "checkpoint", conversion_of(plan).digest) as stage:
+        if stage is not None:
+            stage.write_text(CONVERSION_FILE, conversion_text(conversion_of(plan)))
+            stage.write_text("config.json", "{}\n")
+            stage.publish({"conversion": conversion_of(plan).digest}, {})
+    return folder

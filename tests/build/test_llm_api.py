@@ -25,7 +25,7 @@ def sliding(window: int) -> ModelSpec:
     """Make 8B with a window in every other layer."""
     attention = Attention(kind="sliding", heads=32, kv_heads=8, head_dim=128, window=window)
     plain = llama_8b().layers[0]
-    slide = Layer(attention=attention, feed_forward=plain.feed_forward)
+    slide = Layer(mixer=attention, feed_forward=plain.feed_forward)
     return llama_8b().model_copy(update={"layers": (slide, plain) * 2})
 
 

@@ -93,3 +93,34 @@ def test_a_program_that_is_not_there_is_a_missing_tool(tmp_path: Path) -> None:
     step = Run(argv=("no-such-builder",), outputs=(), timeout_seconds=1.0)
     with pytest.raises(MissingTool, match="cannot run no-such-builder"):
         run(step, tmp_path, tmp_path / "log")
+
+
+def test_a_command_is_shown_as_a_shell_takes_it() -> None:
+    """An empty word and one with a space keep their place; placeholders stay as they are."""
+    step = Run(argv=("docker", "--entrypoint", "", "{engine}:{engine}:ro", "a b"), outputs=(), timeout_seconds=1.0)
+    assert "docker --entrypoint '' {engine}:{engine}:ro 'a b'" == step.subject()
+
+
+def test_last_words_have_no_empty_lines(tmp_path: Path) -> None:
+    """Lines without a word tell nothing."""
+    with pytest.raises(BuildFailed) as caught:
+        run(python("import sys; print('one\\n\\n \\ntwo'); sys.exit(1)"), tmp_path, tmp_path / "log")
+    assert "it exited with 1; its last words: one / two" == caught.value.why
+
+
+def test_a_builder_past_its_deadline_is_told_of_the_key(tmp_path: Path) -> None:
+    """The deadline is the operator's own, so the error names it."""
+    step = python("import time; time.sleep(60)", seconds=0.5).model_copy(update={"release": "0.18.2"})
+    with pytest.raises(BuildFailed) as caught:
+        run(step, tmp_path, tmp_path / "log")
+    assert f"raise build.timeout if the log shows it at work; read {tmp_path / 'log'}" == caught.value.hint
+
+
+def test_a_builder_that_is_not_here_may_be_elsewhere(tmp_path: Path) -> None:
+    """The error names the key that chooses where the builder runs."""
+    step = Run(argv=("no-such-builder",), outputs=(), timeout_seconds=5.0, release="0.18.2")
+    with pytest.raises(MissingTool) as caught:
+        run(step, tmp_path, tmp_path / "log")
+    runners = "local, docker, apptainer, template"
+    hint = f"install no-such-builder, or set build.runner to one of {runners} that this machine has"
+    assert hint == caught.value.hint

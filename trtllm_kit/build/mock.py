@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _pretrained_config(plan: Plan) -> dict[str, Any]:
     model, quantization = plan.model, plan.quantization
-    attention, block = model.layers[0].attention, model.layers[0].feed_forward
+    attention, block = model.layers[0].attention, model.layers[0].block
     return {
         "architecture": model.architecture,
         "dtype": model.dtype,
