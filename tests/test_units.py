@@ -26,7 +26,9 @@ def test_parse_bytes_reads_decimal_and_binary_units(text: str | int, expected: i
     assert expected == parse_bytes(text)
 
 
-@pytest.mark.parametrize(("text", "expected"), [("250ms", 0.25), ("2 min", 120.0), ("1.5", 1.5), ("3h", 10800.0)])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("250ms", 0.25), ("2 min", 120.0), ("1.5", 1.5), ("3h", 10800.0), ("2d", 172800.0)]
+)
 def test_parse_seconds_reads_every_time_unit(text: str, expected: float) -> None:
     """Durations are seconds inside."""
     assert expected == pytest.approx(parse_seconds(text))

@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,9 @@ LOCK_SECONDS = 10.0
 
 _SHOWN = 3
 """Files of yours that an error names."""
+
+Fits = Callable[[Manifest], bool]
+"""Whether an artifact of the key wanted will do: what it depends on besides may not be part of its key."""
 
 
 class Prefix(BaseModel):
@@ -164,8 +167,10 @@ _LINE: TypeAdapter[FileEntry | Prefix] = TypeAdapter(FileEntry | Prefix)
 
 
 @contextmanager
-def staged(out: Path, kind: Kind, key: str, lock_seconds: float = LOCK_SECONDS) -> Iterator[Stage | None]:
-    """Lock ``out`` and yield its stage, or None when a complete artifact with that key is already there.
+def staged(
+    out: Path, kind: Kind, key: str, lock_seconds: float = LOCK_SECONDS, fits: Fits = lambda _: True
+) -> Iterator[Stage | None]:
+    """Lock ``out`` and yield its stage, or None when a complete artifact with that key, which ``fits``, is there.
 
     An error inside removes the stage; an interrupt (Ctrl-C, SIGTERM) keeps it so that a rerun goes on.
     A symbolic link is followed: the artifact is made where it leads. Raises ``OutputOccupied`` when ``out`` holds
@@ -174,13 +179,13 @@ def staged(out: Path, kind: Kind, key: str, lock_seconds: float = LOCK_SECONDS) 
     """
     try:
         place = _place(out)
-        if not os.access(place.parent, os.W_OK) and _is_current(place, kind, key):
+        if not os.access(place.parent, os.W_OK) and _is_current(place, kind, key, fits):
             yield None  # there is nothing to do, so nothing that a read-only place would not allow
             return
         place.parent.mkdir(parents=True, exist_ok=True)
         with locked(place, lock_seconds):
             _recover(place)
-            if _is_current(place, kind, key):
+            if _is_current(place, kind, key, fits):
                 _clear(place)
                 yield None
                 return
@@ -316,7 +321,7 @@ def _remove_work(out: Path) -> None:
     _sibling(out, "journal").unlink(missing_ok=True)
 
 
-def _is_current(out: Path, kind: Kind, key: str) -> bool:
+def _is_current(out: Path, kind: Kind, key: str, fits: Fits) -> bool:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     if not (out / MANIFEST).is_file():
@@ -331,7 +336,7 @@ def _is_current(out: Path, kind: Kind, key: str) -> bool:
             f"is the {manifest.kind} of an earlier run, not a place for the {kind}",
             f"its manifest says kind {manifest.kind!r}",
         )
-    if (manifest.key, manifest.kit_version) != (key, __version__):
+    if (manifest.key, manifest.kit_version) != (key, __version__) or not fits(manifest):
         return False
     try:
         require_intact(out, manifest)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 PYTHON = "{python}"
 """Stands in an argv for the Python interpreter that runs trtkit."""
+ENGINE, CHECKPOINT_PLACE, DRAFT_PLACE, OWN_NUMBER = "{engine}", "{checkpoint}", "{draft}", "{number}"
+"""Stand in the words of an argv for the engine folder, the inputs, and a number no other running build has."""
+_PLAIN = re.compile(r"[\w@%+=:,./{}-]+", re.ASCII)
+"""Words that a shell takes as they are, with our placeholders."""
 
 
 class _Frozen(BaseModel):
@@ -30,7 +36,7 @@ class Link(_Frozen):
     """Point a relative symbolic link at an input. A link is no file of the manifest; its target's digest is."""
 
     path: str
-    to: Literal["checkpoint"]
+    to: Literal["checkpoint", "draft"]
 
     def subject(self) -> str:
         """Say in a few words what the step does."""
@@ -46,10 +52,14 @@ class Run(_Frozen):
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...]
     timeout_seconds: float
+    afterwards: tuple[str, ...] = ()
+    """Command that ends what outlives the program's own processes (a container); empty when nothing does."""
+    release: str | None = None
+    """Release whose known messages the output is read for; None for programs of ours."""
 
     def subject(self) -> str:
         """Say in a few words what the step does."""
-        return " ".join(self.argv)
+        return " ".join(word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in self.argv)
 
 
 Step = WriteFile | Link | Run

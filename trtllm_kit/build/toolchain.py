@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trtllm_kit.build.llm_api import CHECKPOINT, llm_api_yaml
 from trtllm_kit.build.step import PYTHON, Link, Run, Step, WriteFile
+from trtllm_kit.build.trtllm_build import trtllm_build_steps
 from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
 from trtllm_kit.errors import NoToolchain
 from trtllm_kit.plan.plan import Plan
@@ -52,4 +53,11 @@ def _mock(plan: Plan) -> tuple[Step, ...]:
     return (Run(argv=argv, inputs=(PLAN_FILE,), outputs=outputs, timeout_seconds=120.0),)
 
 
-TOOLCHAINS = {row.name: row for row in (Toolchain("llm-api", _llm_api), Toolchain("mock", _mock))}
+TOOLCHAINS = {
+    row.name: row
+    for row in (
+        Toolchain("llm-api", _llm_api),
+        Toolchain("trtllm-build", trtllm_build_steps),
+        Toolchain("mock", _mock),
+    )
+}
