@@ -6,6 +6,10 @@ BIN := $(VENV)/bin
 TORCH ?=
 # Sizes of the models that the conversion is timed on, e.g. GIGABYTES='4 16'; empty takes 1.
 GIGABYTES ?=
+# A file of measured KV capacities; empty takes the one beside the checkout, and says so when there is none.
+CONTRACT ?=
+# Which oracle tests run; ORACLE=oracle takes the slow ones too.
+ORACLE ?= oracle and not slow
 
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-dev demo test coverage test-slow oracle lint types docs bench wheel clean
@@ -32,7 +36,7 @@ test-slow: $(VENV)/.dev  ## The slow tests.
 # A process each: ModelOpt patches classes for the life of one, and divides otherwise on a GPU than on a CPU.
 oracle: .oracle/.ready  ## The tests against torch, transformers and ModelOpt, in an environment of their own.
 	set -e; for file in $$(grep -rl 'mark\.oracle' tests --include='*.py'); do \
-	  CUDA_VISIBLE_DEVICES= SETUPTOOLS_USE_DISTUTILS=stdlib .oracle/bin/python -m pytest -m oracle -q $$file; done
+	  CUDA_VISIBLE_DEVICES= SETUPTOOLS_USE_DISTUTILS=stdlib .oracle/bin/python -m pytest -m "$(ORACLE)" -q $$file; done
 
 lint: $(VENV)/.dev  ## Style, and the contract that imports point one way.
 	$(BIN)/ruff format --check .
@@ -45,9 +49,11 @@ types: $(VENV)/.dev  ## mypy, strict.
 docs: $(VENV)/.dev  ## Write the generated reference pages again.
 	$(BIN)/python docs/generate.py
 
-bench: $(VENV)/.dev  ## Timings, as ratios to a baseline of the same run.
+bench: $(VENV)/.dev  ## Timings, as ratios to a baseline of the same run; memory against measured servers.
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/streams.py $(GIGABYTES)
+	$(BIN)/python benchmarks/passes.py $(LAYERS)
+	$(BIN)/python benchmarks/memory_truth.py $(CONTRACT)
 
 wheel: $(VENV)/.dev  ## Build the wheel into dist/.
 	$(BIN)/python -m build --wheel --outdir dist

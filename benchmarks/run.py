@@ -1,12 +1,14 @@
-"""Timings as ratios to a baseline measured in the same run: ``make bench``, which runs ``streams.py`` too.
+"""Timings as ratios to a baseline of the same run: ``make bench``, which runs the other programs here too.
 
 plan      the whole ``trtkit plan`` of a 405B model against ``trtkit --version``
+lint      the whole ``trtkit lint`` of a Triton repository of five models against ``trtkit --version``
 health    the whole ``trtkit check-health`` of a local page against ``trtkit --version``
 """
 
 from __future__ import annotations
 
 import http.server
+import os
 import shutil
 import statistics
 import subprocess
@@ -18,6 +20,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tests.lint.five_models import write_five_models  # noqa: E402  # the checkout is no package
+
 TRTKIT = str(Path(sys.executable).parent / "trtkit")
 RUNS = 5
 PAGE = (ROOT / "tests" / "health" / "pages" / "triton-2.51-simulated-idle.prom").read_bytes()
@@ -29,6 +35,7 @@ def main() -> int:
         folder = Path(scratch)
         version = median(lambda: command("--version"))
         report("plan of 405B", median(lambda: command("plan", model_405b(folder), "-p", NVL32)), "--version", version)
+        report("lint of five models", median(lambda: command("lint", five_models(folder))), "--version", version)
         with page_server() as url:
             check = median(lambda: command("check-health", "--url", url, "-p", CPU, "--samples", "1"))
         report("check-health", check, "--version", version)
@@ -41,7 +48,10 @@ NVL32, CPU = "gh200-nvl32-llama3.1-405b-fp8", "cpu-rehearsal-smollm2"
 def report(what: str, seconds: float, baseline: str, baseline_seconds: float) -> None:
     """Print one comparison."""
     ratio = seconds / baseline_seconds
-    print(f"{what:28} {seconds:8.3f} s   {ratio:6.2f} x {baseline} ({baseline_seconds:.3f} s), medians of {RUNS}")
+    more = f"{1000 * (seconds - baseline_seconds):+.0f} ms"
+    print(
+        f"{what:28} {seconds:8.3f} s   {ratio:6.2f} x {baseline} ({baseline_seconds:.3f} s, {more}), medians of {RUNS}"
+    )
 
 
 def median(work: Callable[[], object], runs: int = RUNS) -> float:
@@ -57,7 +67,9 @@ def median(work: Callable[[], object], runs: int = RUNS) -> float:
 
 def command(*arguments: str | Path) -> None:
     """Run the installed command; its verdict does not matter here, a crash does."""
-    done = subprocess.run([TRTKIT, *map(str, arguments)], capture_output=True, text=True, check=False)
+    # pip compiles what it installs; a checkout whose user keeps bytecode from being written is not what is timed
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run([TRTKIT, *map(str, arguments)], capture_output=True, text=True, check=False, env=kept)
     assert "Traceback" not in done.stderr, done.stderr
 
 
@@ -67,6 +79,12 @@ def model_405b(folder: Path) -> Path:
     model.mkdir(exist_ok=True)
     shutil.copy(ROOT / "tests" / "golden" / "models" / "llama-3.1-405b.json", model / "config.json")
     return model
+
+
+def five_models(folder: Path) -> Path:
+    """Write a repository of five models, once."""
+    root = folder / "repository"
+    return root if root.is_dir() else write_five_models(root)
 
 
 class page_server:  # noqa: N801  # reads as a verb

@@ -28,6 +28,7 @@ and ``try:`` one command or one key to change; names from files are escaped, so 
         ├── WorkerFailed            KIT-CHECKPOINT-008
         ├── BuildFailed             KIT-BUILD-001
         ├── RepositoryError         KIT-REPOSITORY-001
+        ├── NotLinted               KIT-LINT-001
         ├── ServerFailed            KIT-SERVE-001
         ├── PortInUse               KIT-SERVE-002
         ├── RequestFailed           KIT-SERVE-003
@@ -231,6 +232,12 @@ class RepositoryError(CannotDo):
     """The model repository cannot be composed from that engine."""
 
     code = "KIT-REPOSITORY-001"
+
+
+class NotLinted(ListsProblems, CannotDo):
+    """What was given to ``trtkit lint`` is none of the kinds it knows, or its main file cannot be read."""
+
+    code = "KIT-LINT-001"
 
 
 class ServerFailed(CannotDo):

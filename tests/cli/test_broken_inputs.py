@@ -240,3 +240,10 @@ def unprivileged(*arguments: str | Path) -> Ran:
     command = [*WITHOUT_ROOT_RIGHTS, trtkit_path(), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def test_a_checkpoint_that_is_not_there_is_called_that(tmp_path: Path) -> None:
+    """A folder that is missing is not said to lack a file."""
+    ran = trtkit("build", tmp_path / "gone", "-p", "h200x8-offline", "--out", tmp_path / "out")
+    assert 3 == ran.code
+    assert "because: there is no folder of that name" in ran.err

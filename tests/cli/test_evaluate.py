@@ -41,7 +41,10 @@ def test_a_sound_checkpoint_is_0_with_its_figures(made: Path) -> None:
     assert document["kl_mean"] > 0
     assert f"{document['perplexity_ratio']:.5f}" in read.out
     rows = [line.split()[0] for line in read.out.partition("Layers")[2].splitlines()[2:5]]
-    assert [str(number) for number in document["weakest_layers"]] == rows
+    assert [str(one["layer"]) for one in document["weakest_layers"]] == rows
+    assert [document["layers"][int(number)]["error"] for number in rows] == [
+        one["error"] for one in document["weakest_layers"]
+    ]
     assert "every limit holds" in read.out
 
 
@@ -54,7 +57,7 @@ def test_a_damaged_layer_is_named_and_past_a_limit_is_1(made: Path) -> None:
     assert "(at most 0.001)" in read.out
     assert "layers that lose most: 1 (error " in read.out
     assert "'*.layers.1.*'" in read.out
-    assert ("no", [1]) == (ran.json["verdict"], ran.json["weakest_layers"])
+    assert ("no", [1]) == (ran.json["verdict"], [one["layer"] for one in ran.json["weakest_layers"]])
     assert "quantization.exclude" in ran.json["refusal"]["try"]
 
 

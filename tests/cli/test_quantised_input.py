@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.cli import trtkit
 from tests.support.quantised import change_config, read_safetensors, write_quantised
+from tests.support.tiny_model import write_tiny_model
 
 PROFILE = """\
 schema_version: 1
@@ -62,6 +64,58 @@ def test_a_profile_for_another_format_is_refused_with_the_line_that_agrees(tmp_p
     assert (1, False) == (ran.code, (tmp_path / "out").exists())
     assert "nvfp4 asked, fp8 held (modelopt: FP8)" in ran.err
     assert "quantization.weights: fp8" in ran.err
+
+
+@pytest.mark.parametrize("form", ["int4_awq", "w4a8_awq", "int8_sq", "mixed"])
+def test_what_modelopt_searched_is_passed_on_and_compared(tmp_path: Path, profile: Path, form: str) -> None:
+    """Convert hands codes, scales and factors on, a second time too, and evaluate reads source and result."""
+    write_quantised(tmp_path / "model", form, hidden_size=256, intermediate_size=384, head_dim=64)
+    for source, out in (("model", "once"), ("once", "twice")):
+        ran = trtkit("convert", tmp_path / source, "-p", profile, "--out", tmp_path / out)
+        assert 0 == ran.code, ran.err
+        weights = [read_safetensors(tmp_path / name / "model.safetensors") for name in (source, out)]
+        assert weights[0] == weights[1]
+    ran = trtkit("evaluate", tmp_path / "model", tmp_path / "twice", "--tokens", "64", "--json")
+    assert (0, 1.0) == (ran.code, ran.json["top1_agreement"])
+
+
+def by_strategy(strategy: str) -> dict[str, Any]:
+    """Return what llm-compressor writes of FP8 with such scales."""
+    weights = {"type": "float", "num_bits": 8, "strategy": strategy, "symmetric": True, "dynamic": False}
+    groups = {"group_0": {"targets": ["Linear"], "weights": weights}}
+    return {"config_groups": groups, "format": "float-quantized", "quant_method": "compressed-tensors"}
+
+
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    (by_strategy("tensor"), "compressed-tensors: float8 tensor", "set quantization.weights: fp8 on the original"),
+    (by_strategy("channel"), "compressed-tensors: float8 channel", "set quantization.weights: fp8_rowwise on the"),
+    (by_strategy("block"), "compressed-tensors: float8 block", "set quantization.weights: fp8_block on the original"),
+    (
+        {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": True},
+        "awq: 4 bits",
+        "set quantization.weights: int4_awq on the original; no PyTorch backend reads AutoAWQ files",
+    ),
+    (
+        {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True},
+        "gptq: 4 bits",
+        "set quantization.weights: int4_awq on the original",
+    ),
+    ({"quant_method": "gptq", "bits": 8}, "gptq: 8 bits", "set quantization.weights: int8_wo on the original"),
+]
+
+
+@pytest.mark.parametrize(("section", "named", "way_out"), REFUSED, ids=[named for _, named, _ in REFUSED])
+def test_a_method_is_refused_by_name_with_what_to_do_instead(
+    tmp_path: Path, profile: Path, section: dict[str, Any], named: str, way_out: str
+) -> None:
+    """Exit 1 by convert and by plan, nothing written, and the format that comes nearest on the original's weights."""
+    write_tiny_model(tmp_path / "model")
+    change_config(tmp_path / "model", quantization_config=section)
+    ran = trtkit("convert", tmp_path / "model", "-p", profile, "--out", tmp_path / "out")
+    assert (1, False) == (ran.code, (tmp_path / "out").exists())
+    assert named in ran.err
+    assert way_out in " ".join(ran.err.split())
+    assert 1 == trtkit("plan", tmp_path / "model", "-p", profile).code
 
 
 def test_a_method_that_is_not_read_is_refused_by_name(tmp_path: Path, profile: Path) -> None:

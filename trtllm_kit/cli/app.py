@@ -24,7 +24,20 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from trtllm_kit import __version__
-from trtllm_kit.cli import build, check_health, convert, deploy, evaluate, plan, profiles, quickstart, stop
+from trtllm_kit.cli import (
+    build,
+    check_health,
+    convert,
+    deploy,
+    engines,
+    evaluate,
+    lint,
+    plan,
+    profiles,
+    quickstart,
+    stop,
+    upstream,
+)
 from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, error_document, hoist_global_flags
 from trtllm_kit.cli.streams import paint, say
 from trtllm_kit.errors import InternalError, KitError, StorageError, UsageError, storage_error
@@ -50,9 +63,12 @@ app = typer.Typer(
     context_settings={"help_option_names": _HELP_FLAGS},
 )
 _SHARED = "Also, here or before the verb: --json, --verbose (-v), --debug."
+app.add_typer(engines.app, name="engines", epilog=_SHARED)
 app.add_typer(profiles.app, name="profiles", epilog=_SHARED)
+app.add_typer(upstream.app, name="upstream", epilog=_SHARED)
 for _name, _verb in (
     ("plan", plan.plan),
+    ("lint", lint.lint),
     ("convert", convert.convert),
     ("evaluate", evaluate.evaluate),
     ("build", build.build),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,12 +17,18 @@ from trtllm_kit.cli.options import (
     LogSizeOption,
     OutOption,
     ProfileOption,
+    StoreOption,
     UnattendedOption,
 )
 from trtllm_kit.cli.replan import replan
 from trtllm_kit.cli.session import Session, table
 from trtllm_kit.cli.unattended import Logging, begin
+from trtllm_kit.errors import UsageError
 from trtllm_kit.staging import LOCK_SECONDS
+
+if TYPE_CHECKING:
+    from trtllm_kit.build.differences import Origin
+    from trtllm_kit.build.engine import Reuse
 
 CheckpointArgument = Annotated[Path, typer.Argument(metavar="CHECKPOINT", help="Folder that trtkit convert made.")]
 
@@ -33,6 +39,7 @@ def build(
     profile: ProfileOption,
     out: OutOption,
     *,
+    store: StoreOption = None,
     dry_run: DryRunOption = False,
     lock_wait: LockWaitOption = LOCK_SECONDS,
     unattended: UnattendedOption = False,
@@ -44,22 +51,54 @@ def build(
     session = begin(context.obj, Logging(log_file, log_size, log_keep), unattended=unattended, dry_run=dry_run)
     if dry_run:
         return run_dry(session, checkpoint, profile)
-    return run_build(session, checkpoint, profile, out, lock_seconds=lock_wait)
+    return run_build(session, checkpoint, profile, out, store=store, lock_seconds=lock_wait)
 
 
 def run_build(
-    session: Session, checkpoint: Path, profile: str, out: Path, *, lock_seconds: float = LOCK_SECONDS
+    session: Session,
+    checkpoint: Path,
+    profile: str,
+    out: Path,
+    *,
+    store: Path | None = None,
+    lock_seconds: float = LOCK_SECONDS,
 ) -> int:
     """Build and show what was made."""
     from trtllm_kit.artifact import append_log
     from trtllm_kit.build.engine import build as build_engine
 
     made = replan(checkpoint, profile)
-    built = build_engine(checkpoint, made, out, session.progress(), lock_seconds=lock_seconds)
+    reuse = None if store is None else _reuse(session, store, out)
+    built = build_engine(checkpoint, made, out, session.progress(), lock_seconds=lock_seconds, reuse=reuse)
+    if built.taken_from is not None:
+        session.log(f"taken from the store: {built.taken_from}")
     if not built.up_to_date:
         append_log(out, {"verb": "build", "digest": built.manifest.digest, "run": session.outlet.run})
-    show_made(session, out, built.manifest, up_to_date=built.up_to_date)
+    show_made(session, out, built.manifest, up_to_date=built.up_to_date, taken_from=built.taken_from)
     return 0
+
+
+def _reuse(session: Session, folder: Path, out: Path) -> Reuse:
+    """Open or make a store, and say what it has when it does not have what is asked for."""
+    from trtllm_kit.build.engine import Reuse
+    from trtllm_kit.build.nearest import nearest, sentence
+    from trtllm_kit.build.store import make_store
+
+    place, there = out.resolve(), folder.resolve()
+    if place == there or there in place.parents or place in there.parents:
+        raise UsageError(
+            f"--out {out} and --store {folder} lie in each other",
+            why="an output is swapped into its place whole, and a store holds nothing but its engines",
+            hint=f"--store {place.with_name('engines')}, a folder beside the output",
+        )
+    store = make_store(folder)
+
+    def missing(asked: Origin) -> None:
+        found = nearest(store, asked)
+        if found is not None:
+            session.log(f"not in the store: {sentence(found[1])} ({found[0].key[:12]})")
+
+    return Reuse(store, missing)
 
 
 def run_dry(session: Session, checkpoint: Path, profile: str) -> int:

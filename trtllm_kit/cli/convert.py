@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trtllm_kit.cli.asked import asked_for
+from trtllm_kit.cli.convert_unet import Once as OnceUnet
 from trtllm_kit.cli.convert_unet import run_unet
 from trtllm_kit.cli.log_file import LOG_BYTES, LOG_FILES
 from trtllm_kit.cli.made import show_made
 from trtllm_kit.cli.options import (
+    CalibDataOption,
+    CalibFieldOption,
+    CalibLengthOption,
+    CalibSamplesOption,
+    CalibSeedOption,
+    CalibStepsOption,
     DryRunOption,
     GateOption,
     LockWaitOption,
@@ -57,28 +64,12 @@ def convert(
         Task, typer.Option("--task", help="What MODEL is; diffusion is INT8 of a UNet and takes no profile.")
     ] = Task.LANGUAGE,
     gate: GateOption = None,
-    calib_steps: Annotated[
-        int | None,
-        typer.Option("--calib-steps", metavar="COUNT", min=1, help="First denoising steps to measure a UNet on [8]."),
-    ] = None,
-    calib_data: Annotated[
-        Path | None,
-        typer.Option("--calib-data", metavar="FILE", help="Text or JSONL of your own domain to measure scales on."),
-    ] = None,
-    calib_field: Annotated[
-        str | None,
-        typer.Option("--calib-field", metavar="NAME", help="Field of a JSONL record that holds its text."),
-    ] = None,
-    calib_samples: Annotated[
-        int | None, typer.Option("--calib-samples", metavar="COUNT", min=1, help="Pieces of text to run.")
-    ] = None,
-    calib_length: Annotated[
-        int | None, typer.Option("--calib-length", metavar="TOKENS", min=1, help="Tokens of a piece.")
-    ] = None,
-    calib_seed: Annotated[
-        int | None,
-        typer.Option("--calib-seed", metavar="NUMBER", min=0, help="Which pieces are taken; 0 takes the first."),
-    ] = None,
+    calib_steps: CalibStepsOption = None,
+    calib_data: CalibDataOption = None,
+    calib_field: CalibFieldOption = None,
+    calib_samples: CalibSamplesOption = None,
+    calib_length: CalibLengthOption = None,
+    calib_seed: CalibSeedOption = None,
     dry_run: DryRunOption = False,
     lock_wait: LockWaitOption = LOCK_SECONDS,
     unattended: UnattendedOption = False,
@@ -94,24 +85,27 @@ def convert(
     """
     session = begin(context.obj, Logging(log_file, log_size, log_keep), unattended=unattended, dry_run=dry_run)
     given = {
-        "text": str(calib_data) if calib_data is not None else None,
+        "data": str(calib_data) if calib_data is not None else None,
         "field": calib_field,
         "samples": calib_samples,
-        "tokens_per_sample": calib_length,
+        "length": calib_length,
         "seed": calib_seed,
     }
     if task is Task.DIFFUSION:
-        texts = dict(zip(("data", "field", "samples", "length", "seed"), given.values(), strict=True))
-        idle = {f"calib_{name}": value for name, value in texts.items()}
-        _require_alone(profile=profile, dry_run=dry_run or None, **idle)
-        return run_unet(session, model, out, calib_steps=calib_steps, gate=gate)
+        texts = {f"calib_{name}": value for name, value in given.items()}
+        _require_alone(profile=profile, dry_run=dry_run or None, **texts)
+        return run_unet(session, model, out, OnceUnet(calib_steps, gate, lock_wait))
     if profile is None or calib_steps is not None:
         what = "a language model needs --profile" if profile is None else "--calib-steps is for --task diffusion"
         raise UsageError(what, why="the profile says its number formats", hint="trtkit convert --help")
-    once = Once(gate, {key: value for key, value in given.items() if value is not None})
+    once = Once(gate, {_KEYS.get(name, name): value for name, value in given.items() if value is not None})
     if dry_run:
         return run_dry(session, model, profile, once)
     return run_convert(session, model, profile, out, once, lock_seconds=lock_wait)
+
+
+_KEYS = {"data": "text", "length": "tokens_per_sample"}
+"""Keys of the profile's ``calibration`` that the command line calls otherwise."""
 
 
 def _require_alone(**given: object) -> None:

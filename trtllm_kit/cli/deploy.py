@@ -91,8 +91,10 @@ def write_repository(
 ) -> Deployment:
     """Write the repository, or keep the one that is up to date."""
     from trtllm_kit.artifact import append_log
+    from trtllm_kit.build.store import note_use_of
     from trtllm_kit.repository.compose import deploy as compose
 
+    note_use_of(engine, out)  # first, so that nobody removes the engine while it is read
     deployment = compose(engine, made, out, lock_seconds=lock_seconds)
     if not deployment.up_to_date:
         append_log(out, {"verb": "deploy", "digest": deployment.manifest.digest, "run": session.outlet.run})

@@ -22,13 +22,16 @@ def show_made(
     up_to_date: bool,
     server: Mapping[str, Any] | None = None,
     note: str = "",
+    taken_from: Path | None = None,
 ) -> None:
     """Show an artifact and the server on it. Unattended: nothing when nothing changed, else one line.
 
     ``server`` holds ``pid``, ``started`` and perhaps ``replaced`` and ``urls``; ``note`` is what a reader of that
-    one line must know besides.
+    one line must know besides; ``taken_from`` is the folder of a store whose files it has.
     """
     document: dict[str, Any] = {"out": str(out), "up_to_date": up_to_date, "manifest": manifest.model_dump(mode="json")}
+    if taken_from is not None:
+        document["taken_from"] = str(taken_from)
     if server is not None:
         document["server"] = dict(server)
     if not session.outlet.unattended:

@@ -21,7 +21,8 @@ def complete_profile(incomplete: str) -> list[str]:
     return [name for name in shipped_profiles() if name.startswith(incomplete)]
 
 
-def _duration(text: str | float) -> float:
+def as_duration(text: str | float) -> float:
+    """Read a duration on the command line, seconds."""
     try:
         return parse_seconds(text)
     except ValueError as error:
@@ -52,13 +53,17 @@ OptionalProfileOption = Annotated[
 ]
 OutOption = Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to make.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what would be written; write nothing.")]
+VersionOption = Annotated[
+    str | None,
+    typer.Option("--trtllm-version", metavar="V", help="TensorRT-LLM release that will serve, before any other word."),
+]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Let WARNING findings fail the verb (exit 1).")]
 LockWaitOption = Annotated[
     float,
     typer.Option(
         "--lock-wait",
         metavar="DURATION",
-        parser=_duration,
+        parser=as_duration,
         show_default="10s",
         help="How long to wait for another run that works on the same output, e.g. 30s, 10min, 2h.",
     ),
@@ -82,6 +87,35 @@ LogSizeOption = Annotated[
     ),
 ]
 LogKeepOption = Annotated[int, typer.Option("--log-keep", metavar="COUNT", min=0, help="How many older logs to keep.")]
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--store",
+        metavar="FOLDER",
+        envvar="TRTKIT_ENGINE_STORE",
+        help="Take the engine from this store, and keep it there when it had to be built.",
+    ),
+]
+CalibStepsOption = Annotated[
+    int | None,
+    typer.Option("--calib-steps", metavar="COUNT", min=1, help="First denoising steps to measure a UNet on [8]."),
+]
+CalibDataOption = Annotated[
+    Path | None,
+    typer.Option("--calib-data", metavar="FILE", help="Text or JSONL of your own domain to measure scales on."),
+]
+CalibFieldOption = Annotated[
+    str | None, typer.Option("--calib-field", metavar="NAME", help="Field of a JSONL record that holds its text.")
+]
+CalibSamplesOption = Annotated[
+    int | None, typer.Option("--calib-samples", metavar="COUNT", min=1, help="Pieces of text to run.")
+]
+CalibLengthOption = Annotated[
+    int | None, typer.Option("--calib-length", metavar="TOKENS", min=1, help="Tokens of a piece.")
+]
+CalibSeedOption = Annotated[
+    int | None, typer.Option("--calib-seed", metavar="NUMBER", min=0, help="Which pieces are taken; 0 takes the first.")
+]
 GateOption = Annotated[
     str | None,
     typer.Option(

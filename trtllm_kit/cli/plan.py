@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trtllm_kit.cli.asked import asked_for
-from trtllm_kit.cli.options import ModelArgument, ProfileOption, StrictOption
+from trtllm_kit.cli.collector import paused
+from trtllm_kit.cli.options import ModelArgument, ProfileOption, StrictOption, VersionOption
 from trtllm_kit.cli.session import Session, heading, show_findings, table
 from trtllm_kit.findings import errors, warnings
 from trtllm_kit.units import counted, format_bytes, format_count
@@ -15,36 +16,92 @@ from trtllm_kit.units import counted, format_bytes, format_count
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from trtllm_kit.plan.effective import Effective
     from trtllm_kit.plan.plan import Plan
     from trtllm_kit.plan.remedies import Remedy
+    from trtllm_kit.spec.hardware import Hardware
+    from trtllm_kit.spec.load import LoadedProfile
+    from trtllm_kit.spec.model import ModelSpec
 
 
-def plan(context: typer.Context, model: ModelArgument, profile: ProfileOption, strict: StrictOption = False) -> int:
+EffectiveOption = Annotated[
+    bool, typer.Option("--effective", help="Show too what the release makes of the settings without a word.")
+]
+
+
+def plan(
+    context: typer.Context,
+    model: ModelArgument,
+    profile: ProfileOption,
+    strict: StrictOption = False,
+    effective: EffectiveOption = False,
+    trtllm_version: VersionOption = None,
+) -> int:
     """Decide what will be built for MODEL under a profile, and say why. Exit 1 when it cannot run or does not fit."""
-    return run_plan(context.obj, model, profile, strict=strict)
+    return run_plan(context.obj, model, profile, strict=strict, show_effective=effective, trtllm_version=trtllm_version)
 
 
-def run_plan(session: Session, model: str, profile: str, *, strict: bool = False) -> int:
+@paused()
+def run_plan(
+    session: Session,
+    model: str,
+    profile: str,
+    *,
+    strict: bool = False,
+    show_effective: bool = False,
+    trtllm_version: str | None = None,
+) -> int:
     """Plan, show the plan with its findings and remedies, return the exit code."""
     from trtllm_kit.plan.decide import make_plan
-    from trtllm_kit.plan.remedies import nearest_fits, other_machines
-    from trtllm_kit.spec.load import beside_target, hardware_names, load_hardware, load_model
+    from trtllm_kit.plan.effective import effective
+    from trtllm_kit.plan.room import room
+    from trtllm_kit.spec.load import beside_target, load_model
 
-    loaded, hardware = asked_for(profile)
+    loaded, hardware = asked_for(profile, trtllm_version)
     folder = model_folder(session, model)
     loaded, spec = beside_target(loaded, folder), load_model(folder)
     made = make_plan(spec, loaded, hardware)
-    remedies = () if made.memory.fits else nearest_fits(spec, loaded, hardware)
-    if not made.memory.fits and not remedies:
-        remedies = other_machines(made, spec, loaded, map(load_hardware, hardware_names()))
+    remedies = () if made.memory.fits else _remedies(made, spec, loaded, hardware)
+    digest, made, settled = made.digest, _with_folder(made, folder), effective(made, loaded)
     refused = bool(errors(made.findings)) or (strict and bool(warnings(made.findings)))
     document = made.model_dump(mode="json") | {
-        "digest": made.digest,
+        "digest": digest,
         "verdict": "no" if refused else "yes",
         "remedies": [remedy.model_dump(mode="json") for remedy in remedies],
+        "effective": [row.model_dump(mode="json") for row in settled],
+        "room": [term.model_dump(mode="json") for term in room(made)],
     }
-    session.result(document, lambda: plan_text(made, remedies, verbose=session.verbose))
+    shown = _effective(settled) if show_effective else ""
+    session.result(document, lambda: f"{plan_text(made, remedies, verbose=session.verbose)}{shown}\nplan {digest[:12]}")
     return 1 if refused else 0
+
+
+def _remedies(made: Plan, spec: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> tuple[Remedy, ...]:
+    """Return the nearest changes that fit, or else the machines that would."""
+    from trtllm_kit.plan.remedies import nearest_fits, other_machines
+    from trtllm_kit.spec.load import hardware_names, load_hardware
+
+    near = nearest_fits(spec, loaded, hardware)
+    return near or other_machines(made, spec, loaded, map(load_hardware, hardware_names()))
+
+
+def _effective(settled: tuple[Effective, ...]) -> str:
+    """Lay out what the release makes of the settings."""
+    rows = [(row.key, row.asked or "-", row.default or "-", row.effective, row.why, row.certainty) for row in settled]
+    columns = ("profile key", "asked", "default", "effective", "because", "known")
+    body = table(columns, rows) if rows else "nothing that is known"
+    return f"\n{heading('What the release makes of the settings without a word')}\n{body}"
+
+
+def _with_folder(made: Plan, folder: Path) -> Plan:
+    """Return the plan with what the rules say of the folder's files too; its digest stays that of the plan alone."""
+    from trtllm_kit.checkpoint.weight_facts import weight_facts
+    from trtllm_kit.plan.checks import in_order
+    from trtllm_kit.plan.given import weights
+
+    facts = weight_facts(folder, made.model)
+    found = () if facts is None else weights(facts, made.model, made.release.value)
+    return made.model_copy(update={"findings": in_order((*made.findings, *found))})
 
 
 def model_folder(session: Session, model: str) -> Path:
@@ -64,13 +121,15 @@ def plan_text(made: Plan, remedies: tuple[Remedy, ...], *, verbose: bool) -> str
         _memory(made, verbose=verbose),
         heading("Communication of one prefill"),
         _communication(made),
+        heading("Disk and memory on the way there"),
+        _room(made, verbose=verbose),
         heading("Findings"),
         show_findings(made.findings),
     ]
     if remedies:
         rows = [(remedy.change, _fitting(remedy.sequences), remedy.cost) for remedy in remedies]
         parts += [heading("Nearest changes that fit (each planned)"), table(("set", "then", "it costs"), rows)]
-    return "\n".join(parts) + f"\nplan {made.digest[:12]}"
+    return "\n".join(parts)
 
 
 def _model_line(made: Plan) -> str:
@@ -124,6 +183,13 @@ def _memory(made: Plan, *, verbose: bool) -> str:
         f"parameters a GPU: {format_count(memory.parameters_even_split)} by even split, "
         f"{format_count(memory.parameters_held)} held"
     )
+
+
+def _room(made: Plan, *, verbose: bool) -> str:
+    from trtllm_kit.plan.room import room
+
+    columns = ("what", "bytes", "how") if verbose else ("what", "bytes")
+    return table(columns, [(term.name, format_bytes(term.bytes), term.how)[: len(columns)] for term in room(made)])
 
 
 def _fitting(sequences: int) -> str:

@@ -58,9 +58,14 @@ def _one(case: Case, name: str, value: object) -> Iterator[Finding]:
         yield _found(
             _severity(flag.certainty),
             f"trtllm-build of {version} does not take that value of {flag.flag}{_doubt(flag.certainty)}.",
-            f"{key} is {value!r}; it takes {flag.values}",
+            f"{key} is {_spelt(value)}; it takes {flag.values}",
             f"{key}: {near}" if near else f"leave {key} out",
         )
+
+
+def _spelt(value: object) -> str:
+    """Spell a value as the profile does."""
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _unknown(version: str, name: str, key: str) -> Finding:
