@@ -118,6 +118,7 @@ CASES: tuple[tuple[str, dict[str, Any], Severity | None, str, str], ...] = (
      "parallelism of the checkpoint takes its place", "leave build.options.auto_parallel out"),
     ("there still", {"build.options": {"auto_parallel": 2}, "trtllm_version": "1.1.0"}, None, "", ""),
     ("value", {"build.options": {"gemm_plugin": "fp16"}}, Severity.ERROR, "it takes one of auto", "float16"),
+    ("yaml", {"build.options": {"multiple_profiles": True}}, Severity.ERROR, "multiple_profiles is true;", "enable"),
     ("place", {"build.options": {"output_dir": "/x"}}, Severity.ERROR, "trtkit sets it", "leave"),
     ("swiglu", {"build.options": {"gemm_swiglu_plugin": "fp8"}}, Severity.WARNING, "bf16 weights", "disable"),
     ("swiglu of fp8", {"build.options": {"gemm_swiglu_plugin": "fp8"}} | FP8, None, "", ""),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from trtllm_kit.plan.plan import Decided, Plan, Source
 from trtllm_kit.spec.model import Experts
 from trtllm_kit.spec.profile_build import OptionValue
+from trtllm_kit.units import counted
 from trtllm_kit.upstream.builder import fp8_attention_formats, reduces_in_norm, takes_stages_in_norm
 from trtllm_kit.upstream.trtllm_build import build_flag
 
@@ -194,7 +195,10 @@ def _work(case: BuildCase) -> Iterator[Option]:
     workers = min(ranks, case.gpus_per_node)
     yield (
         "--workers",
-        _rule(workers, f"{ranks} ranks, {case.gpus_per_node} GPUs in a node; each loads a rank's weights"),
+        _rule(
+            workers,
+            f"{counted(ranks, 'rank')}, {counted(case.gpus_per_node, 'GPU')} in a node; each loads a rank's weights",
+        ),
     )
     yield "--logits_dtype", _rule("float32", "half-precision logits are misread by the C++ backend")
     yield "--profiling_verbosity", _rule("layer_names_only", "details make a larger engine")
