@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import trtllm_kit.plan as room
+from tests.plan.trials import ERROR, GONE, INFO, WARNING, Trial
 from tests.support.specs import llama_8b, smollm2
-from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.findings import Finding
 from trtllm_kit.plan.given import TITLES, command_line, document, engine_facts, launch, parse_command, repository
 from trtllm_kit.plan.given import weights as weight_rules
 from trtllm_kit.plan.given.commands import Around, exporter, plugin_command
@@ -27,27 +27,6 @@ from trtllm_kit.plan.given.facts import (
     WeightFacts,
 )
 from trtllm_kit.upstream.failures import known_failures
-
-ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
-Rule = Callable[[str], Iterable[Finding]]
-GONE = "1.3.0rc21"
-"""The first release without engines."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One rule: a thing it speaks of in a release, a near one that it does not, a release that answers otherwise."""
-
-    rule: str
-    severity: Severity
-    compared: str
-    speaks: Rule
-    near: Rule
-    release: str = "1.2.1"
-    other: str | None = GONE
-    """A release that answers otherwise about the first thing; None: no range is known, and WITHOUT_RANGE says why."""
-    beside: tuple[str, ...] = ()
-    """What another rule rightly says of the near thing, as a note."""
 
 
 def engine(**facts: Any) -> EngineFacts:

@@ -5,13 +5,13 @@ For each a thing that must be spoken of, one near it that must not, and a releas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
-from trtllm_kit.findings import Finding, Severity
+from tests.plan.trials import ERROR, GONE, WARNING, Rule, Trial
+from trtllm_kit.findings import Finding
 from trtllm_kit.plan.given.checkpoints import CheckpointFacts, checkpoint
 from trtllm_kit.plan.given.ensembles import Member, Step, ensemble
 from trtllm_kit.plan.given.facts import InstanceGroup, RepositoryFacts, TritonModel
@@ -20,26 +20,6 @@ from trtllm_kit.plan.given.parameters import parameters
 from trtllm_kit.plan.given.repositories import repository
 from trtllm_kit.plan.given.triton_models import triton_model
 from trtllm_kit.plan.given.values import values
-
-ERROR, WARNING, INFO = Severity.ERROR, Severity.WARNING, Severity.INFO
-Rule = Callable[[str], Iterable[Finding]]
-GONE = "1.3.0rc21"
-"""The first release without engines."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One rule: a thing it speaks of in a release, a near one that it does not, a release that answers otherwise."""
-
-    rule: str
-    severity: Severity
-    compared: str
-    speaks: Rule
-    near: Rule
-    release: str = "1.2.1"
-    other: str | None = GONE
-    """A release that answers otherwise; None where Triton decides alone."""
-
 
 TYPES = {"a": "TYPE_INT32", "b": "TYPE_FP32"}
 

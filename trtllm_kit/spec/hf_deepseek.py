@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from trtllm_kit.spec.hf_keys import Keys
-from trtllm_kit.spec.hf_layers import check_groups, layer_count, layer_types, read_dense, read_experts
+from trtllm_kit.spec.hf_layers import grouped_routing, layer_count, layer_types, read_dense, read_experts
 from trtllm_kit.spec.hf_rope import rope_section, yarn_magnitude
-from trtllm_kit.spec.model import Attention, Experts, Latent, Layer, Routing
+from trtllm_kit.spec.model import Attention, Experts, Latent, Layer
 
 
 def read_deepseek_v3(keys: Keys) -> tuple[Layer, ...]:
@@ -70,14 +70,7 @@ def read_grouped_experts(keys: Keys) -> Experts:
     if not keys.flag("norm_topk_prob", default=True):
         keys.note("norm_topk_prob", "true: TensorRT-LLM always scales the weights of the chosen experts to one")
     shared = keys.integer("n_shared_experts", least=0)
-    routing = Routing(
-        scoring="sigmoid",
-        choice_bias=True,
-        groups=keys.integer("n_group", default=1),
-        groups_per_token=keys.integer("topk_group", default=1),
-        scale=keys.number("routed_scaling_factor"),
-    )
-    check_groups(keys, block, routing)
+    routing = grouped_routing(keys, block, scale=keys.number("routed_scaling_factor"))
     return block.model_copy(update={"shared_intermediate": shared * block.intermediate, "routing": routing})
 
 

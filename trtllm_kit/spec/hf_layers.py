@@ -94,7 +94,21 @@ def read_experts(
     )
 
 
-def check_groups(keys: Keys, block: Experts, routing: Routing) -> None:
+def grouped_routing(keys: Keys, block: Experts, *, scale: float, normalise: bool = True) -> Routing:
+    """Read how sigmoid scores with a bias for the choice pick experts of some groups (DeepSeek-V3 and its kin)."""
+    routing = Routing(
+        scoring="sigmoid",
+        normalise=normalise,
+        choice_bias=True,
+        groups=keys.integer("n_group", default=1),
+        groups_per_token=keys.integer("topk_group", default=1),
+        scale=scale,
+    )
+    _check_groups(keys, block, routing)
+    return routing
+
+
+def _check_groups(keys: Keys, block: Experts, routing: Routing) -> None:
     """Note groups of experts that are not alike, or hold too few for what each token visits."""
     if not keys.sound("n_group", "topk_group", "n_routed_experts", "num_experts_per_tok"):
         return

@@ -7,9 +7,9 @@ from typing import Any
 
 from trtllm_kit.spec.hf_families import read_qwen2
 from trtllm_kit.spec.hf_keys import Keys
-from trtllm_kit.spec.hf_layers import check_groups, layer_count, read_attention, read_dense, read_experts
+from trtllm_kit.spec.hf_layers import grouped_routing, layer_count, read_attention, read_dense, read_experts
 from trtllm_kit.spec.hf_rope import read_rope, rope_section, turned_elements
-from trtllm_kit.spec.model import Attention, Experts, Layer, Rope, Routing
+from trtllm_kit.spec.model import Attention, Experts, Layer, Rope
 
 MIMO_V2_DEFAULTS: Mapping[str, Any] = {"attention_value_scale": 0.707, "head_dim": 192, "v_head_dim": 128}
 """What ``MiMoV2FlashConfig`` fills in where a file has no such key."""
@@ -98,15 +98,7 @@ def _experts(keys: Keys) -> Experts:
     block = read_experts(keys, "moe_intermediate_size", "deepseek", normalise=normalise)
     keys.word("topk_method", ("noaux_tc",), default="noaux_tc")
     keys.word("scoring_func", ("sigmoid",), default="sigmoid")
-    routing = Routing(
-        scoring="sigmoid",
-        normalise=normalise,
-        choice_bias=True,
-        groups=keys.integer("n_group", default=1),
-        groups_per_token=keys.integer("topk_group", default=1),
-        scale=keys.number("routed_scaling_factor", default=1.0),
-    )
-    check_groups(keys, block, routing)
+    routing = grouped_routing(keys, block, scale=keys.number("routed_scaling_factor", default=1.0), normalise=normalise)
     if keys.optional_integer("n_shared_experts", least=0):
         keys.note("n_shared_experts", "0 or null: the kit knows no shared expert here")
     return block.model_copy(update={"routing": routing})

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from trtllm_kit.spec.hf_keys import Keys
-from trtllm_kit.spec.hf_layers import check_groups, layer_count, read_attention, read_dense, read_experts
-from trtllm_kit.spec.model import Attention, Dense, Experts, Layer, Mamba, Routing
+from trtllm_kit.spec.hf_layers import grouped_routing, layer_count, read_attention, read_dense, read_experts
+from trtllm_kit.spec.model import Attention, Dense, Experts, Layer, Mamba
 
 _LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 """Of ``hybrid_override_pattern``."""
@@ -98,15 +98,7 @@ def _mamba(keys: Keys) -> Mamba:
 def _experts(keys: Keys) -> Experts:
     normalise = keys.flag("norm_topk_prob", default=True)
     block = read_experts(keys, "moe_intermediate_size", "nemotron_h", normalise=normalise)
-    routing = Routing(
-        scoring="sigmoid",
-        normalise=normalise,
-        choice_bias=True,
-        groups=keys.integer("n_group", default=1),
-        groups_per_token=keys.integer("topk_group", default=1),
-        scale=keys.number("routed_scaling_factor", default=1.0),
-    )
-    check_groups(keys, block, routing)
+    routing = grouped_routing(keys, block, scale=keys.number("routed_scaling_factor", default=1.0), normalise=normalise)
     shared = keys.integer("n_shared_experts", default=1, least=0)
     width = keys.integer("moe_shared_expert_intermediate_size") if shared else 0
     return block.model_copy(

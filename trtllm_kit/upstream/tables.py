@@ -8,9 +8,12 @@ from functools import cache
 from typing import Any
 
 from trtllm_kit.upstream.facts import Certainty, in_range, read_table, spelt_out, version_key
+from trtllm_kit.upstream.releases import toolchains
 from trtllm_kit.upstream.row import Frozen
 
-BUILDER_GONE = "1.3.0rc21"
+_RANGES = {tool.name: (tool.since, tool.until) for tool in toolchains()}
+_LLM_API, _GONE = _RANGES["llm-api"][0], _RANGES["trtllm-build"][1]
+"""The first release of the one world, and the first without the other."""
 _OF_A_FACT = ("since", "until", "certainty", "source", "read_in")
 
 
@@ -67,23 +70,23 @@ class Table:
 
 TABLES = (
     Table("llm-api", "keys of the LLM API's YAML document, nested ones dotted", (
-        Section("llm_api", "keys", "key", since="1.0"),
-        Section("llm_api_inside", "keys", "key", ("kind", "backend"), since="1.0"),
+        Section("llm_api", "keys", "key", since=_LLM_API),
+        Section("llm_api_inside", "keys", "key", ("kind", "backend"), since=_LLM_API),
     )),
     Table("trtllm-build", "options of trtllm-build and fields of its BuildConfig", (
-        Section("trtllm_build", "flags", "flag", until=BUILDER_GONE),
-        Section("trtllm_build", "fields", "field", ("section",), until=BUILDER_GONE),
+        Section("trtllm_build", "flags", "flag", until=_GONE),
+        Section("trtllm_build", "fields", "field", ("section",), until=_GONE),
     )),
     Table("scripts", "options of convert_checkpoint.py, quantize.py and trtllm-serve", (
         Section("scripts", "flags", "flag", ("program",)),
     )),
     Table("speculation", "kinds of speculative decoding, their words and what drafting keeps in memory", (
-        Section("llm_api_inside", "keys", "kind", since="1.0", only=("key", "speculative_config.decoding_type")),
-        Section("trtllm_build", "modes", "mode", until=BUILDER_GONE),
-        Section("speculation", "literals", "literal", ("kind",), since="1.0"),
-        Section("speculation", "kv_layers", "kind", since="1.0"),
-        Section("speculation", "gate", "threshold", since="1.0"),
-        Section("speculation", "drafts", "architecture", since="1.0"),
+        Section("llm_api_inside", "keys", "kind", since=_LLM_API, only=("key", "speculative_config.decoding_type")),
+        Section("trtllm_build", "modes", "mode", until=_GONE),
+        Section("speculation", "literals", "literal", ("kind",), since=_LLM_API),
+        Section("speculation", "kv_layers", "kind", since=_LLM_API),
+        Section("speculation", "gate", "threshold", since=_LLM_API),
+        Section("speculation", "drafts", "architecture", since=_LLM_API),
     )),
     Table("precision", "number formats by GPU generation", (
         Section("precision", "precision", "format", ("part", "layout")),
@@ -96,11 +99,11 @@ TABLES = (
         Section("families_listed", "families", "architecture", ("world",)),
     )),
     Table("checkpoint", "what the checkpoint of trtllm-build may hold", (
-        Section("trtllm_checkpoint", "models", "architecture", until=BUILDER_GONE),
-        Section("trtllm_checkpoint", "strict_keys", "key", ("section",), until=BUILDER_GONE),
-        Section("trtllm_checkpoint", "formats", "format", until=BUILDER_GONE),
-        Section("trtllm_checkpoint", "kv_scales", "part", until=BUILDER_GONE),
-        Section("trtllm_checkpoint", "rope_kinds", "kind", until=BUILDER_GONE),
+        Section("trtllm_checkpoint", "models", "architecture", until=_GONE),
+        Section("trtllm_checkpoint", "strict_keys", "key", ("section",), until=_GONE),
+        Section("trtllm_checkpoint", "formats", "format", until=_GONE),
+        Section("trtllm_checkpoint", "kv_scales", "part", until=_GONE),
+        Section("trtllm_checkpoint", "rope_kinds", "kind", until=_GONE),
     )),
     Table("combinations", "features that do not go together", (Section("combinations", "combinations", "name"),)),
     Table("failures", "what was seen to fail", (Section("failures", "failures", "name"),)),
@@ -129,14 +132,14 @@ TABLES = (
         Section("model_config", "fields", "key"),
     )),
     Table("builder", "what the builder makes of its options, and which it refuses together", (
-        Section("builder", "rules", "name", until=BUILDER_GONE),
-        Section("builder", "bounds", "option", ("mode",), until=BUILDER_GONE),
-        Section("builder", "conflicts", "name", until=BUILDER_GONE),
+        Section("builder", "rules", "name", until=_GONE),
+        Section("builder", "bounds", "option", ("mode",), until=_GONE),
+        Section("builder", "conflicts", "name", until=_GONE),
     )),
     Table("build-errors", "what messages of the builder mean, and the phases that its log names", (
-        Section("build_errors", "errors", "name", until=BUILDER_GONE),
-        Section("build_errors", "signals", "name", ("section",), until=BUILDER_GONE),
-        Section("build_errors", "phases", "name", ("section",), until=BUILDER_GONE),
+        Section("build_errors", "errors", "name", until=_GONE),
+        Section("build_errors", "signals", "name", ("section",), until=_GONE),
+        Section("build_errors", "phases", "name", ("section",), until=_GONE),
     )),
     Table("bounds", "single numbers beyond which something was seen to fail", (Section("bounds", "bounds", "name"),)),
     Table("memory", "what the runtime takes besides weights and KV cache", (
