@@ -8,6 +8,8 @@ TORCH ?=
 GIGABYTES ?=
 # A file of measured KV capacities; empty takes the one beside the checkout, and says so when there is none.
 CONTRACT ?=
+# Tests run on all cores, those of one file in one process; PYTEST_ARGS='-n 0' runs them one after the other.
+WORKERS ?= -n auto --maxprocesses 8 --dist loadfile
 # Which oracle tests run; ORACLE=oracle takes the slow ones too.
 ORACLE ?= oracle and not slow
 
@@ -25,7 +27,7 @@ demo: $(VENV)/.rehearsal  ## The main job on a real small model with a real Trit
 	$(BIN)/trtkit quickstart
 
 test: $(VENV)/.dev  ## All tests but the slow ones and those that need a GPU.
-	$(BIN)/python -m pytest -m "not slow and not gpu" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu" $(WORKERS) $(PYTEST_ARGS)
 
 coverage: $(VENV)/.dev  ## The same tests, with the lines none of them runs; takes a good deal longer.
 	$(BIN)/python -m pytest -m "not slow and not gpu" --cov --cov-report=term $(PYTEST_ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from trtllm_kit.files import NOTHING, UnfitFile, open_file, read_file, read_text
 
 
 def make_socket(path: Path) -> None:
-    """Leave the socket of a server that ended."""
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(path))
+    """Leave the socket of a server that ended; bound by a short name, for that of a socket has at most 107 bytes."""
+    with socket.socket(socket.AF_UNIX) as server, tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "here").symlink_to(path.parent)
+        server.bind(f"{folder}/here/{path.name}")
 
 
 UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {

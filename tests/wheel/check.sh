@@ -37,7 +37,7 @@ mkdir "$scratch/project"
 cp -r "$root/tests" "$root/docs" "$root/pyproject.toml" "$root"/*.md "$scratch/project/"
 export TRTKIT_SHARED=${TRTKIT_SHARED:-$root/../shared}
 cd "$scratch/project"
-PATH="$scratch/full/bin:$PATH" "$scratch/full/bin/python" -m pytest -q -p no:cacheprovider -m "not triton and not smollm2 and not oracle and not slow and not gpu" \
+PATH="$scratch/full/bin:$PATH" "$scratch/full/bin/python" -m pytest -q -n auto --maxprocesses 8 --dist loadfile -p no:cacheprovider -m "not triton and not smollm2 and not oracle and not slow and not gpu" \
   tests/cli/test_{exit_codes,profiles,plan_text,upstream,convert_unet,evaluate}.py tests/upstream tests/repository \
   tests/build/test_{toolchain,llm_api,engine}.py tests/serve tests/plan/test_golden.py tests/spec/test_hardware.py \
   tests/test_shipped_yaml.py
