@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 from tests.lint.five_models import write_five_models  # noqa: E402  # the checkout is no package
 
 TRTKIT = str(Path(sys.executable).parent / "trtkit")
-RUNS = 5
+RUNS = 15
 PAGE = (ROOT / "tests" / "health" / "pages" / "triton-2.51-simulated-idle.prom").read_bytes()
 
 
@@ -33,36 +33,33 @@ def main() -> int:
     """Run every comparison and print one line each."""
     with tempfile.TemporaryDirectory(prefix="trtkit-bench-") as scratch:
         folder = Path(scratch)
-        version = median(lambda: command("--version"))
-        report("plan of 405B", median(lambda: command("plan", model_405b(folder), "-p", NVL32)), "--version", version)
-        report("lint of five models", median(lambda: command("lint", five_models(folder))), "--version", version)
+        against_version("plan of 405B", lambda: command("plan", model_405b(folder), "-p", NVL32))
+        against_version("lint of five models", lambda: command("lint", five_models(folder)))
         with page_server() as url:
-            check = median(lambda: command("check-health", "--url", url, "-p", CPU, "--samples", "1"))
-        report("check-health", check, "--version", version)
+            against_version("check-health", lambda: command("check-health", "--url", url, "-p", CPU, "--samples", "1"))
     return 0
 
 
 NVL32, CPU = "gh200-nvl32-llama3.1-405b-fp8", "cpu-rehearsal-smollm2"
 
 
-def report(what: str, seconds: float, baseline: str, baseline_seconds: float) -> None:
-    """Print one comparison."""
-    ratio = seconds / baseline_seconds
-    more = f"{1000 * (seconds - baseline_seconds):+.0f} ms"
-    print(
-        f"{what:28} {seconds:8.3f} s   {ratio:6.2f} x {baseline} ({baseline_seconds:.3f} s, {more}), medians of {RUNS}"
-    )
+def against_version(what: str, work: Callable[[], object]) -> None:
+    """Print one comparison, of runs that take turns, so that both meet the same moments of the machine."""
+    seconds, baseline = medians(work, lambda: command("--version"))
+    more = f"{1000 * (seconds - baseline):+.0f} ms"
+    ratio = f"{seconds / baseline:6.2f} x --version"
+    print(f"{what:28} {seconds:8.3f} s   {ratio} ({baseline:.3f} s, {more}), medians of {RUNS}")
 
 
-def median(work: Callable[[], object], runs: int = RUNS) -> float:
-    """Return the median duration of some runs after one that warms up, seconds."""
-    work()
-    seconds = []
-    for _ in range(runs):
-        begun = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - begun)
-    return statistics.median(seconds)
+def medians(*works: Callable[[], object]) -> list[float]:
+    """Return the median duration of each, seconds: ``RUNS`` in turns after one that warms up."""
+    seconds: list[list[float]] = [[] for _ in works]
+    for _ in range(RUNS + 1):
+        for work, taken in zip(works, seconds, strict=True):
+            begun = time.perf_counter()
+            work()
+            taken.append(time.perf_counter() - begun)
+    return [statistics.median(taken[1:]) for taken in seconds]
 
 
 def command(*arguments: str | Path) -> None:

@@ -9,10 +9,14 @@ import pytest
 from trtllm_kit.health.load import RULES
 from trtllm_kit.resources import package_file
 from trtllm_kit.shipped_yaml import Parser, derived_path, derived_text, parse_yaml, read_shipped
-from trtllm_kit.spec.load import CATALOGUE, parse_catalogue
+from trtllm_kit.spec.ceilings import CEILINGS
+from trtllm_kit.spec.load import CATALOGUE, parse_catalogue, profile_file, shipped_profiles
+from trtllm_kit.spec.shipped_profile import parse_profile, read_profile
+from trtllm_kit.spec.yaml_tree import read_document
 
 SHIPPED: dict[Path, Parser] = dict.fromkeys(sorted(package_file("upstream").glob("*.yaml")), parse_yaml)
-SHIPPED |= {RULES: parse_yaml, CATALOGUE: parse_catalogue}
+SHIPPED |= {RULES: parse_yaml, CATALOGUE: parse_catalogue, CEILINGS: parse_yaml}
+SHIPPED |= dict.fromkeys(map(profile_file, shipped_profiles()), parse_profile)
 TEXT = "rows:\n- {name: ä, at: {8: 0.5}, list: [1, null, true]}\n- {name: b}\nempty: []\nnumber: 3\n"
 HELD = {"rows": [{"name": "ä", "at": {"8": 0.5}, "list": [1, None, True]}, {"name": "b"}], "empty": [], "number": 3}
 
@@ -37,6 +41,28 @@ def test_json_of_an_older_file_is_not_read(tmp_path: Path) -> None:
     write_derived(path)
     write(tmp_path, "rows: []\n")
     assert {"rows": []} == read_shipped(path, parse_yaml)
+
+
+@pytest.mark.parametrize("name", shipped_profiles())
+def test_a_shipped_profile_is_the_same_from_both(name: str) -> None:
+    """Data, lines and spellings do not depend on where they are read from, so neither does any message."""
+    path = profile_file(name)
+    assert read_document(path, "x.yaml") == read_profile(path, "x.yaml", {name: path})
+
+
+def test_a_profile_of_somebody_else_is_read_itself(tmp_path: Path) -> None:
+    """JSON in a folder ``derived`` beside a file that does not come with the kit means nothing."""
+    path = write(tmp_path, "name: own\n")
+    derived_path(path).parent.mkdir()
+    derived_path(path).write_text(derived_text(path, lambda _: {"data": {}, "places": [], "spelled": []}), "utf-8")
+    assert {"name": "own"} == read_profile(path, "x.yaml", {}).data
+    assert {} == read_profile(path, "x.yaml", {"own": path}).data
+
+
+def test_a_profile_with_problems_is_not_made_json_of(tmp_path: Path) -> None:
+    """What ships has none, and what has some is read with them."""
+    with pytest.raises(ValueError, match="already set on line 1"):
+        parse_profile(write(tmp_path, "name: a\nname: b\n"))
 
 
 def write(folder: Path, text: str) -> Path:

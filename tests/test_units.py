@@ -34,7 +34,7 @@ def test_parse_seconds_reads_every_time_unit(text: str, expected: float) -> None
     assert expected == pytest.approx(parse_seconds(text))
 
 
-@pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "four", "1 parsec", "1 MiB extra", True])
+@pytest.mark.parametrize("text", ["", "-1", "nan", "inf", "four", "1 parsec", "1 MiB extra", True, None, [1]])
 def test_what_is_not_a_quantity_is_refused(text: object) -> None:
     """Negative, non-finite and unknown-unit input never becomes a number."""
     with pytest.raises(ValueError, match=r"not a|unknown"):

@@ -21,7 +21,7 @@ from trtllm_kit.errors import ManifestError, storage_error
 from trtllm_kit.files import open_file
 
 MANIFEST = "trtkit-manifest.json"
-Kind = Literal["model", "checkpoint", "engine", "repository"]
+Kind = Literal["model", "checkpoint", "engine", "repository", "target"]
 
 
 class _Frozen(BaseModel):
@@ -136,6 +136,7 @@ _MAKER: dict[str, str] = {
     "checkpoint": "trtkit convert",
     "engine": "trtkit build",
     "repository": "trtkit deploy",
+    "target": "trtkit deploy --target",
 }
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 
+_PACKAGE = Path(__file__).parent
 _DATA = "_data"
 
 
@@ -20,10 +20,9 @@ def triton_models() -> Path:
 
 def package_file(*parts: str) -> Path:
     """Return a data file of the package itself, e.g. ``package_file("spec", "hardware.yaml")``."""
-    return Path(str(resources.files("trtllm_kit"))).joinpath(*parts)
+    return _PACKAGE.joinpath(*parts)
 
 
 def _data_folder(name: str) -> Path:
-    package = Path(str(resources.files("trtllm_kit")))
-    shipped = package / _DATA / name
-    return shipped if shipped.is_dir() else package.parent / name
+    shipped = _PACKAGE / _DATA / name
+    return shipped if shipped.is_dir() else _PACKAGE.parent / name

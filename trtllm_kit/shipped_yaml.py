@@ -18,12 +18,19 @@ Parser = Callable[[Path], Document]
 
 def read_shipped(path: Path, parser: Parser) -> Document:
     """Return the document of a YAML file, every key a text and every sequence a list."""
+    derived = derived_document(path)
+    return _plain_document(parser(path)) if derived is None else derived
+
+
+def derived_document(path: Path) -> Document | None:
+    """Return what was made from a YAML file as it is now; None where it is older than that, or was never made."""
     try:
         derived = derived_path(path).read_bytes()
     except FileNotFoundError:
-        derived = b""
-    current = derived.startswith(_head(path))
-    document: Document = json.loads(derived)["document"] if current else _plain(parser(path))
+        return None
+    if not derived.startswith(_head(path)):
+        return None
+    document: Document = json.loads(derived)["document"]
     return document
 
 
@@ -48,6 +55,10 @@ def parse_yaml(path: Path) -> Document:
     # Both loaders are safe; the C one is ten times faster and not in every build of PyYAML.
     document: Document = yaml.load(path.read_bytes(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
     return document
+
+
+def _plain_document(value: Document) -> Document:
+    return {str(key): _plain(one) for key, one in value.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -8,8 +8,10 @@ from collections import Counter
 from typing import Any
 
 MOST_LEVELS = 64
+_BYTE_ORDER = b"\xef\xbb\xbf"
+"""What some editors begin a file with."""
 _SHOWN = 60
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = "[\ud800-\udfff]"
 
 
 def parse_json(raw: bytes, most_values: int | None = None) -> Any:
@@ -19,7 +21,7 @@ def parse_json(raw: bytes, most_values: int | None = None) -> Any:
     hold (half of a surrogate pair), and for more than 64 levels or ``most_values`` keys and values.
     """
     try:
-        document = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_unique)
+        document = json.loads(raw.removeprefix(_BYTE_ORDER).decode("utf-8"), object_pairs_hook=_unique)
     except RecursionError:
         raise ValueError(f"nested deeper than {MOST_LEVELS} levels") from None
     _check(document, most_values)
@@ -40,7 +42,7 @@ def _check(document: Any, most_values: int | None) -> None:
                 below += value.values()
             elif isinstance(value, list):
                 below += value
-            elif isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
+            elif isinstance(value, str) and not value.isascii() and re.search(_SURROGATE, value):
                 raise ValueError(f"the text {_shown(value)} holds half of a surrogate pair, which is no character")
         if not below:
             return

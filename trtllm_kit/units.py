@@ -87,7 +87,7 @@ def counted(count: int, noun: str) -> str:
 
 def _split(text: str | float) -> tuple[float, str]:
     """Split a quantity into its finite, non-negative number and its unit."""
-    if isinstance(text, bool):
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
         raise ValueError(f"{text!r} is not a quantity")
     if isinstance(text, int | float):
         number, unit = float(text), ""

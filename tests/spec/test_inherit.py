@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trtllm_kit.spec.document import Document
 from trtllm_kit.spec.inherit import _overlaid, is_file_name, origins, read_with_bases
-from trtllm_kit.spec.yaml_tree import Document
 
 
 def read(folder: Path, **texts: str) -> Document:

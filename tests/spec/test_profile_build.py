@@ -36,6 +36,8 @@ def test_values_keep_their_kind(tmp_path: Path) -> None:
         ("  runner: template\n", "needs the words of its command line"),
         ("  template: [env, '{command}']\n", "has no meaning with runner local"),
         ("  runner: template\n  template: [env]\n", "has no word {command}"),
+        ("  runner: template\n  template: ['{command}', '{checkpont}']\n", "did you mean {checkpoint}?"),
+        ("  runner: template\n  template: ['{command}', '--to={Engine}']\n", "did you mean {engine}?"),
         ("  runner: podman\n", "podman"),
         ("  timeout: 0 s\n", "timeout"),
         ("  options: {Gemm-Plugin: fp8}\n", "Gemm-Plugin"),
@@ -46,3 +48,12 @@ def test_what_cannot_be_run_is_refused(tmp_path: Path, body: str, said: str) -> 
     with pytest.raises(ProfileError) as caught:
         loaded(tmp_path, body)
     assert said in "\n".join(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    "word", ["${HOME}", "{job}", "{print $1}", "--name={engine}", "{image}:/x", "{}", "{engine}{draft}"]
+)
+def test_braces_of_a_template_s_own_are_left_to_it(tmp_path: Path, word: str) -> None:
+    """Variables of a shell, places of another program and the kit's own places are no mistakes."""
+    body = f"  runner: template\n  template: ['{{command}}', '{word}']\n"
+    assert ("{command}", word) == loaded(tmp_path, body)["template"]

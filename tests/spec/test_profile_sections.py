@@ -94,9 +94,9 @@ def test_half_a_draft_gate_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_kind_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     """The kind is checked before the keys that depend on it."""
-    found = problems(tmp_path, "speculation: {kind: eagle, draft_tokens: 1}\n")
-    expected = "found eagle (text); allowed one of eagle3, mtp, ngram, draft_target; did you mean eagle3?"
-    assert [f"speculation.kind: {expected}"] == found
+    found = problems(tmp_path, "speculation: {kind: eagle2, draft_tokens: 1}\n")
+    allowed = "eagle3, mtp, ngram, draft_target, medusa, eagle, redrafter, lookahead"
+    assert [f"speculation.kind: found eagle2 (text); allowed one of {allowed}; did you mean eagle?"] == found
 
 
 def test_without_the_section_nothing_drafts_and_a_null_takes_it_back(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from trtllm_kit.errors import StorageError
 from trtllm_kit.spec import yaml_tree
-from trtllm_kit.spec.yaml_tree import Document, Place, read_document
+from trtllm_kit.spec.document import Document, Place
+from trtllm_kit.spec.yaml_tree import read_document
 
 
 def document(folder: Path, text: str | bytes) -> Document:

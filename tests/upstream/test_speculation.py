@@ -18,6 +18,7 @@ from trtllm_kit.upstream.speculation import (
     decoding_type,
     draft_architecture,
     draft_gate,
+    draft_schedule,
     extra_kv_tokens,
     fields,
     fields_of,
@@ -83,6 +84,13 @@ def test_the_draft_gate_was_renamed_and_measures_something_else(version: str, th
     gate = draft_gate(version)
     assert gate is not None
     assert (threshold, measures) == (gate.threshold, gate.measures)
+
+
+@pytest.mark.parametrize(("version", "keys"), [("1.2.1", "least"), ("main", "largest"), ("1.1.0", None)])
+def test_the_draft_schedule_turned_its_keys_round(version: str, keys: str | None) -> None:
+    """1.2 names the least batch of each draft length, main the largest, and 1.1 has no schedule."""
+    schedule = draft_schedule(version)
+    assert keys == (schedule.keys if schedule else None)
 
 
 @pytest.mark.parametrize("version", ["1.0.0", "1.1.0", "1.3.0rc14"])

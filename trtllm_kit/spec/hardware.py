@@ -5,23 +5,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from trtllm_kit.frozen import Frozen
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Figure(_Frozen):
+class Figure(Frozen):
     """One number in base units and where it was read."""
 
     value: float
     source: str
 
 
-class Pcie(_Frozen):
+class Pcie(Frozen):
     """The PCIe link of one card to its host: what its peers are reached over where there is no NVLink."""
 
     generation: int
@@ -30,7 +28,7 @@ class Pcie(_Frozen):
     """One direction."""
 
 
-class Gpu(_Frozen):
+class Gpu(Frozen):
     """One GPU (or the CPU that stands in for it in a rehearsal)."""
 
     name: str
@@ -45,7 +43,7 @@ class Gpu(_Frozen):
     """Bytes a second."""
     dense_flops: dict[str, Figure]
     """Peak dense (not 2:4-sparse) operations a second, by number format."""
-    sparse_flops: dict[str, Figure] = {}
+    sparse_flops: Mapping[str, Figure] = MappingProxyType({})
     """Peak operations a second with 2:4 sparsity: what data sheets print largest; no plan is made from it."""
     power_limit_watts: Figure | None = None
     clock_hz: Figure | None = None
@@ -56,7 +54,7 @@ class Gpu(_Frozen):
     """None when it was not read; it matters where there is no NVLink."""
 
 
-class Hardware(_Frozen):
+class Hardware(Frozen):
     """A machine, or a set of them that one deployment spans."""
 
     name: str

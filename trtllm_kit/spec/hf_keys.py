@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
+W = TypeVar("W", bound=str)
 
 _LONGEST_FOUND = 60
 MOST_PROBLEMS = 100
@@ -71,10 +72,10 @@ class Keys:
         value = self._checked(key, lambda value: isinstance(value, bool), "true or false")
         return default if value is None else bool(value)
 
-    def word(self, key: str, allowed: Sequence[str], default: str | None = None) -> str:
+    def word(self, key: str, allowed: Sequence[W], default: W | None = None) -> W:
         """Return one of the allowed words; required when there is no default."""
         expected = _one_of(allowed)
-        value: str | None = self._checked(key, lambda value: isinstance(value, str) and value in allowed, expected)
+        value: W | None = self._checked(key, lambda value: isinstance(value, str) and value in allowed, expected)
         return self._settled(key, value, default, allowed[0], expected)
 
     def integers(self, key: str) -> tuple[int, ...] | None:

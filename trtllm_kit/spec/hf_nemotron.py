@@ -9,13 +9,13 @@ from typing import Any
 
 from trtllm_kit.spec.hf_keys import Keys
 from trtllm_kit.spec.hf_layers import grouped_routing, layer_count, read_attention, read_dense, read_experts
-from trtllm_kit.spec.model import Attention, Dense, Experts, Layer, Mamba
+from trtllm_kit.spec.model import Attention, Dense, Experts, Layer, Mamba, StateType
 
 _LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
 """Of ``hybrid_override_pattern``."""
 _KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
 """What transformers 5 calls two of them."""
-_STATE_TYPES = ("float32", "bfloat16", "float16")
+_STATE_TYPES: tuple[StateType, ...] = ("float32", "bfloat16", "float16")
 
 
 def read_nemotron_h(keys: Keys) -> tuple[Layer, ...]:

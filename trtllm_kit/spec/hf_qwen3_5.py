@@ -11,12 +11,12 @@ from trtllm_kit.spec.hf_families import read_qwen3, read_qwen3_moe
 from trtllm_kit.spec.hf_keys import Keys
 from trtllm_kit.spec.hf_layers import layer_count, layer_types, read_attention, read_dense, read_experts
 from trtllm_kit.spec.hf_rope import read_rope, rope_section, turned_elements
-from trtllm_kit.spec.model import Attention, DeltaNet, Experts, FeedForward, Layer, Rope
+from trtllm_kit.spec.model import Attention, DeltaNet, Experts, FeedForward, Layer, Rope, StateType
 
 _INTERVAL = 4
 _TURNED_SHARE = 0.25
 """``Qwen3_5TextConfig``: every fourth layer attends, and a quarter of its heads is turned."""
-_STATE_TYPES = ("float32", "bfloat16", "float16")
+_STATE_TYPES: tuple[StateType, ...] = ("float32", "bfloat16", "float16")
 
 
 def read_qwen3_5(keys: Keys) -> tuple[Layer, ...]:

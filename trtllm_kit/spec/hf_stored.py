@@ -182,7 +182,7 @@ def _kv_cache(section: Section) -> KvFormat:
 _KV: Mapping[str, KvFormat] = {
     "FP8": "fp8", "NVFP4": "nvfp4", "INT8": "int8", "float8": "fp8", "float4": "nvfp4", "int8": "int8",
 }  # fmt: skip
-_NUMBERED = re.compile(r"^(.*\blayers\.)(\d+)(.*)$", re.DOTALL)
+_NUMBERED = r"(?s)^(.*\blayers\.)(\d+)(.*)$"
 
 
 def kept_patterns(model: ModelSpec, patterns: list[str]) -> tuple[str, ...]:
@@ -195,7 +195,7 @@ def kept_patterns(model: ModelSpec, patterns: list[str]) -> tuple[str, ...]:
     numbered: dict[tuple[str, str], set[int]] = {}
     kept: list[str] = []
     for pattern in dict.fromkeys(_without_expressions(model, kinds, patterns)):
-        match = _NUMBERED.match(pattern)
+        match = re.match(_NUMBERED, pattern)
         if match is None:
             kept += [form for form in _forms(pattern) if _names_any(model, kinds, form)]
         elif fnmatchcase(f"{model.prefix}layers.", match[1]):

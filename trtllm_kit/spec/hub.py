@@ -30,7 +30,7 @@ FILES = (
 SKIPPED = ("*/*", "consolidated*")
 """Sub-folders (``original/``, ``onnx/``) and Mistral's second copy of its weights."""
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
+_HUB_ID = r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}"
 
 
 def resolve_model(text: str, progress: Progress) -> Path:
@@ -48,7 +48,7 @@ def resolve_model(text: str, progress: Progress) -> Path:
         raise storage_error(error, "reading the model") from error
     except RuntimeError:  # there is no user of that name
         found = NOTHING
-    if found == NOTHING and _HUB_ID.fullmatch(text):
+    if found == NOTHING and re.fullmatch(_HUB_ID, text):
         return _download(text, progress)
     absent = "there is no folder of that name, and a hub id has the form org/name"
     raise ModelNotFound(

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trtllm_kit.spec.document import DataPath, Document, Problem, dotted
+from trtllm_kit.spec.shipped_profile import read_profile
 from trtllm_kit.spec.yaml_errors import did_you_mean
-from trtllm_kit.spec.yaml_tree import DataPath, Document, Problem, dotted, read_document
 
 BASE = "base"
 _OWN = "name"
@@ -27,7 +28,7 @@ def read_with_bases(path: Path, label: str, shipped: Mapping[str, Path]) -> Docu
 
     Raises ``StorageError`` when a file cannot be opened. A missing or circular base is a problem of the document.
     """
-    chain = [read_document(path, label)]
+    chain = [read_profile(path, label, shipped)]
     read = [path.resolve()]
     while BASE in chain[-1].data:
         base = chain[-1].data.pop(BASE)
@@ -41,7 +42,7 @@ def read_with_bases(path: Path, label: str, shipped: Mapping[str, Path]) -> Docu
             break
         path = found[0]
         read.append(path.resolve())
-        chain.append(read_document(path, found[1]))
+        chain.append(read_profile(path, found[1], shipped))
     return _merged(chain)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -27,8 +27,11 @@ from trtllm_kit.errors import (
     storage_error,
 )
 from trtllm_kit.files import NOTHING, UnfitFile, is_handed_over, read_file, read_text, what_is
+from trtllm_kit.light import dataclass
 from trtllm_kit.resources import deploy_profiles, package_file
 from trtllm_kit.shipped_yaml import read_shipped
+from trtllm_kit.spec.adapter import AdapterFacts, read_adapters
+from trtllm_kit.spec.document import Problem
 from trtllm_kit.spec.draft import DraftFacts, draft_facts
 from trtllm_kit.spec.hardware import Figure, Hardware
 from trtllm_kit.spec.hf_config import read_model_spec
@@ -39,7 +42,6 @@ from trtllm_kit.spec.profile import DeployProfile
 from trtllm_kit.spec.profile_formats import Calibration
 from trtllm_kit.spec.schema_words import SchemaWords
 from trtllm_kit.spec.yaml_errors import did_you_mean, refused_value, schema_problems, unknown_word
-from trtllm_kit.spec.yaml_tree import Problem, read_document
 from trtllm_kit.strict_json import parse_json
 from trtllm_kit.upstream.releases import unknown_release
 
@@ -169,6 +171,8 @@ class LoadedProfile:
     """Keys of ``calibration`` that the command line set in place of the documents."""
     draft: DraftFacts | str | None = None
     """What ``speculation.draft_checkpoint`` names, or why it cannot be read; None when it is not here."""
+    adapters: tuple[AdapterFacts, ...] = ()
+    """What the folders of ``build.options.lora_dir`` say that are here."""
     target_tokenizer_sha256: str | None = None
     """SHA-256 of the served model's ``tokenizer.json``, where whoever plans has its folder."""
 
@@ -201,7 +205,8 @@ def load_profile(name_or_path: str) -> LoadedProfile:
         raise _profile_error(label, problems) from None
     if problems:
         raise _profile_error(label, problems)
-    return LoadedProfile(profile, origins(document), _text_sha256(profile.calibration.text), draft=_draft_of(profile))
+    return LoadedProfile(profile, origins(document), _text_sha256(profile.calibration.text), draft=_draft_of(profile),
+                         adapters=read_adapters(profile.build.options.get("lora_dir")))  # fmt: skip
 
 
 def _draft_of(profile: DeployProfile) -> DraftFacts | str | None:
@@ -336,6 +341,7 @@ def _way_out(problem: Problem, label: str) -> str:
 # --- hardware ------------------------------------------------------------------------------------------------------
 
 
+@cache
 def load_hardware(name: str) -> Hardware:
     """Return a hardware profile of the catalogue. Raises ``UnknownHardware``."""
     machines = _catalogue()["machines"]
@@ -373,4 +379,6 @@ CATALOGUE = package_file("spec", "hardware.yaml")
 
 def parse_catalogue(path: Path) -> dict[str, Any]:
     """Return the catalogue's document."""
+    from trtllm_kit.spec.yaml_tree import read_document
+
     return read_document(path, path.name).data

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
-
-class Frozen(BaseModel):
-    """Facts: never changed, and no key that is not known."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+from trtllm_kit.frozen import Frozen
 
 
 class Rope(Frozen):

@@ -6,16 +6,14 @@ hybrid's layers may lack one of the two. ``spec.tensors`` names the weights that
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, get_args
-
-from pydantic import Field
+from typing import Literal, get_args
 
 from trtllm_kit.errors import InternalError
+from trtllm_kit.frozen import Frozen
 from trtllm_kit.spec.mixers import (
     Attention,
     Compression,
     DeltaNet,
-    Frozen,
     Indexer,
     KimiDelta,
     Latent,
@@ -136,9 +134,9 @@ FeedForward = Dense | Experts
 class Layer(Frozen):
     """One decoder layer."""
 
-    mixer: Annotated[Mixer, Field(discriminator="kind")] | None
+    mixer: Mixer | None
     """What lets tokens see those before them; None for a layer that is a feed-forward block alone."""
-    feed_forward: Annotated[FeedForward, Field(discriminator="kind")] | None
+    feed_forward: FeedForward | None
     """None for a layer that is a mixer alone (Nemotron-H)."""
     post_norms: bool = False
     """Both parts have a norm behind them too, before they are added to the hidden state (Gemma)."""

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from trtllm_kit.spec.profile_build import Build
+from trtllm_kit.spec.profile_deploy import Deploy
 from trtllm_kit.spec.profile_formats import Calibration, Quantization
 from trtllm_kit.spec.profile_sections import Auto, Engine, Positive, Speculation
 from trtllm_kit.spec.profile_sections import Strict as _Strict
@@ -119,16 +120,29 @@ class Serve(_Strict):
     checkpoint_path: PathText | None = Field(
         None, description="Where the serving container sees the checkpoint, when not beside the repository."
     )
+    engine_path: PathText | None = Field(
+        None, description="Where the serving container sees the engine folder, when not beside the repository."
+    )
     token_seconds: Seconds = Field(0.02, description="Pace of the simulated runtime: time of one step.")
 
 
 class AlertOverride(_Strict):
-    """Changes one shipped alert; keys left out keep the shipped value."""
+    """Changes one shipped alert, whose keys left out keep the shipped value; with ``metric`` it may be a new one."""
 
-    enabled: bool | None = Field(None, description="False switches the alert off.")
+    enabled: bool | None = Field(None, description="False switches the alert off, true one that is shipped off.")
+    metric: str | None = Field(None, description="What it compares; a new alert needs it, and a range.")
     ok: str | None = Field(None, description="Nagios range of healthy values, e.g. 0.70:0.85 or :10.")
     severity: Literal["warning", "critical"] | None = Field(None, description="What it counts as outside the range.")
     samples: Positive | None = Field(None, description="Consecutive samples outside the range before it counts.")
+    window: Positive | None = Field(None, description="Seconds between the two moments that a change is taken over.")
+    clear: str | None = Field(None, description="Nagios range that ends the alert once it has fired.")
+    when: Literal["always", "busy", "queued", "crowded"] | None = Field(None, description="In which samples it asks.")
+    on_missing: Literal["ok", "unknown", "warning", "critical"] | None = Field(
+        None, description="What it counts as that the server does not report the metric."
+    )
+    summary: str | None = Field(None, description="What is wrong when it fires, in one sentence.")
+    advice: str | None = Field(None, description="What to do then.")
+    runbook: str | None = Field(None, description="Address of what to do at length.")
 
 
 class DeployProfile(_Strict):
@@ -157,6 +171,7 @@ class DeployProfile(_Strict):
     speculation: Speculation | None = Field(None, description="Speculative decoding; absent means none.")
     load: Load = Load()
     serve: Serve = Serve()
+    deploy: Deploy = Deploy()
     alerts: dict[str, AlertOverride] = Field({}, description="Changes to the shipped alerts, by name.")
     environment: Environment = Field(
         {},

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
@@ -24,6 +27,8 @@ COMMAND = "{command}"
 """Stands in a template for the words of the command."""
 PLACES = (COMMAND, "{image}", "{engine}", "{checkpoint}", "{draft}")
 """What a template may name."""
+_BRACES = r"(?<!\$)\{\w+\}"
+_NEARLY = 0.75
 
 
 class Build(Strict):
@@ -67,4 +72,15 @@ def _refused(runner: str | None, words: tuple[str, ...] | None) -> str:
         return "missing; runner template needs the words of its command line" if runner == "template" else ""
     if runner != "template":
         return f"has no meaning with runner {runner}, only with template; leave it out"
-    return "" if COMMAND in words else f"has no word {COMMAND}, so it would run no builder; add it"
+    if COMMAND not in words:
+        return f"has no word {COMMAND}, so it would run no builder; add it"
+    return next(
+        (f"names {odd}, which stands for nothing; did you mean {meant}?" for odd, meant in _misspelt(words)), ""
+    )
+
+
+def _misspelt(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield words in braces that are nearly what a template may name; braces of a shell's own are left to it."""
+    for odd in re.findall(_BRACES, " ".join(words)):
+        meant = get_close_matches(odd.lower(), PLACES, n=1, cutoff=_NEARLY) if odd not in PLACES else ()
+        yield from ((odd, one) for one in meant)

@@ -102,6 +102,9 @@ def _unfit_size(weights: WeightFormat, groups: LayerGroups | None, size: int | s
     return f"has no meaning with weights {weights}, only with {', '.join(GROUPED)}; leave it out"
 
 
+Backend = Literal["native", "modelopt"] | Auto
+
+
 class Calibration(Strict):
     """What static activation scales are measured on."""
 
@@ -118,7 +121,7 @@ class Calibration(Strict):
         description="Field of a JSONL record that holds its text; text, content, article, document or prompt when "
         "absent.",
     )
-    backend: Literal["native", "modelopt"] | Auto = Field(
+    backend: Backend = Field(
         "auto",
         description="Who calibrates: trtkit itself (native) or NVIDIA ModelOpt in an environment of its own, on a GPU "
         "where there is one. auto takes native for every format that trtkit makes.",

@@ -11,7 +11,7 @@ from trtllm_kit.spec.system_text import REFUSED, PathText
 
 Positive = Annotated[int, Field(ge=1)]
 Auto = Literal["auto"]
-SpeculationKind = Literal["eagle3", "mtp", "ngram", "draft_target"]
+SpeculationKind = Literal["eagle3", "mtp", "ngram", "draft_target", "medusa", "eagle", "redrafter", "lookahead"]
 AllReduce = Literal[
     "auto", "nccl", "ub", "min_latency", "one_shot", "two_shot", "low_precision", "mnnvl", "nccl_symmetric"
 ]
@@ -37,7 +37,9 @@ class Speculation(Strict):
 
     kind: SpeculationKind = Field(
         description="Who drafts: eagle3 (a small head trained for the model), mtp (the model's own prediction layers), "
-        "ngram (text that came before), draft_target (a smaller model of the same vocabulary)."
+        "ngram (text that came before), draft_target (a smaller model of the same vocabulary); with trtllm-build alone "
+        "lookahead (the model itself, several places at once), and medusa, eagle and redrafter (heads that the given "
+        "checkpoint holds)."
     )
     draft_tokens: Positive = Field(
         description="Tokens drafted a step. Raising it costs draft time and KV cache, and late tokens are rarely kept."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 
-from pydantic import BaseModel, ConfigDict
+from trtllm_kit.frozen import Frozen
 
 EXPERT = "{expert}"
 """Stands for the expert number in the name of a tensor that every expert has."""
@@ -102,10 +102,8 @@ NOT_LINEAR = frozenset({
 """Tensors of several axes that no published checkpoint has quantised."""
 
 
-class TensorFact(BaseModel):
+class TensorFact(Frozen):
     """One weight tensor of the Hugging Face layout, or ``copies`` alike ones (one for each expert)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     """With ``EXPERT`` where the expert number stands."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from trtllm_kit.spec.document import DataPath, Document, Place, Problem, dotted
 from trtllm_kit.spec.schema_words import SchemaWords
 from trtllm_kit.spec.system_text import REFUSED
-from trtllm_kit.spec.yaml_tree import DataPath, Document, Place, Problem, dotted
 
 _LONGEST_SHOWN = 200
 _PATTERN, _KEY = "string_pattern_mismatch", "[key]"

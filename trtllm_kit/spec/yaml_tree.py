@@ -7,16 +7,14 @@ duplicate keys, tags, several documents and tabs are problems; aliases may not s
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from trtllm_kit.errors import storage_error
 from trtllm_kit.files import UnfitFile, read_file
-
-DataPath = tuple[str | int, ...]
+from trtllm_kit.spec.document import DataPath, Document, Place, Problem, dotted
 
 _MOST_BYTES = 1 << 20
 _MOST_VALUES = 10_000
@@ -30,54 +28,6 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f]")
 _NO_CHARACTERS = ("\ufffe", "\uffff")
 """Beside control characters what YAML excludes and UTF-8 can hold; a pattern of both takes long to compile."""
 _LEADING_TAB = re.compile(r"^ *\t", re.MULTILINE)
-
-
-class Place(NamedTuple):
-    """Where something stands."""
-
-    file: str
-    line: int
-
-    def __str__(self) -> str:
-        """Spell it as editors jump to it."""
-        return f"{self.file}:{self.line}"
-
-
-class Problem(NamedTuple):
-    """One thing wrong with a document, or with one key of it."""
-
-    place: Place
-    text: str
-    key: str = ""
-
-    def __str__(self) -> str:
-        """Say it in one line: ``file:line: key.path: text``."""
-        return ": ".join(part for part in (str(self.place), self.key, self.text) if part)
-
-
-@dataclass
-class Document:
-    """The data of one file, or of several merged."""
-
-    label: str
-    """Names the file in messages."""
-    data: dict[str, Any] = field(default_factory=dict)
-    places: dict[DataPath, Place] = field(default_factory=dict)
-    """Where the key (or the list item) of each path stands."""
-    spelled: dict[DataPath, str] = field(default_factory=dict)
-    """How each scalar is written, quotes included."""
-    problems: list[Problem] = field(default_factory=list)
-    complete: bool = True
-    """False when a part could not be read, so that a key missing here may stand there."""
-
-    def note(self, line: int, text: str) -> None:
-        """Record a problem with the document as a whole."""
-        self.problems.append(Problem(Place(self.label, line), text))
-
-
-def dotted(path: DataPath) -> str:
-    """Spell a path as a dotted key."""
-    return ".".join(str(part) for part in path)
 
 
 def read_document(path: Path, label: str) -> Document:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from trtllm_kit.frozen import Frozen
 from trtllm_kit.upstream.facts import Fact, rows
-from trtllm_kit.upstream.row import Frozen
 
 _TABLE = "build_errors"
 WRITTEN = "written"

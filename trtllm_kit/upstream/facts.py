@@ -8,9 +8,9 @@ from typing import Any, Literal, Self, TypeVar
 
 from packaging.version import InvalidVersion, Version
 
+from trtllm_kit.frozen import Frozen
 from trtllm_kit.resources import package_file
 from trtllm_kit.shipped_yaml import parse_yaml, read_shipped
-from trtllm_kit.upstream.row import Frozen
 
 MAIN = "main"
 """The development branch: later than every numbered release."""
@@ -38,7 +38,7 @@ class Fact(Frozen):
         """Return the fact as that release has it: read in another release's text, it is only near."""
         if self.certainty != "read" or not self.read_in or version in self.read_in:
             return self
-        return self.changed(certainty="near")
+        return self.model_copy(update={"certainty": "near"})
 
 
 F = TypeVar("F", bound=Fact)
@@ -76,10 +76,15 @@ def read_table(name: str) -> dict[str, Any]:
     return document
 
 
-def rows(table: str, section: str, row_type: type[F]) -> tuple[F, ...]:
-    """Build the rows of one section, each ``source`` code replaced by what it stands for."""
+def rows(table: str, section: str, row_type: type[F], **named: str) -> tuple[F, ...]:
+    """Build the rows of one section, each ``source`` code replaced by what it stands for.
+
+    Where a field is named with a text, only the rows with that text in it; the others are not made at all.
+    """
     document = read_table(table)
-    return tuple(row_type(**held(spelt_out(entry, document))) for entry in document[section])
+    wanted = named.items()
+    chosen = (entry for entry in document[section] if wanted <= entry.items()) if named else document[section]
+    return tuple(row_type(**held(spelt_out(entry, document))) for entry in chosen)
 
 
 def held(row: dict[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Exporter(Fact):
 
 def failure(name: str, version: str) -> Failure | None:
     """Return what that release does wrong under that name; None when nothing is known of it."""
-    return next((row.seen_from(version) for row in _by_name().get(name, ()) if row.holds(version)), None)
+    return next((row.seen_from(version) for row in _named(name) if row.holds(version)), None)
 
 
 def known_failures() -> tuple[Failure, ...]:
@@ -67,8 +67,5 @@ def exporters() -> tuple[Exporter, ...]:
 
 
 @cache
-def _by_name() -> dict[str, list[Failure]]:
-    named: dict[str, list[Failure]] = {}
-    for row in known_failures():
-        named.setdefault(row.name, []).append(row)
-    return named
+def _named(name: str) -> tuple[Failure, ...]:
+    return rows(_TABLE, "failures", Failure, name=name)

@@ -29,7 +29,7 @@ class Unlisted(Fact):
 
 def family_support(architecture: str, world: World, version: str) -> Family | None:
     """Return the row that says this release loads the architecture, or None when none does."""
-    found = (row for row in _rows() if row.architecture == architecture and row.world == world)
+    found = (row for row in _rows(architecture) if row.world == world)
     return next((row.seen_from(version) for row in found if row.holds(version)), None)
 
 
@@ -39,5 +39,6 @@ def unlisted(architecture: str) -> Unlisted | None:
 
 
 @cache
-def _rows() -> tuple[Family, ...]:
-    return rows("families", "families", Family) + rows("families_listed", "families", Family)
+def _rows(architecture: str) -> tuple[Family, ...]:
+    in_code = rows("families", "families", Family, architecture=architecture)
+    return in_code + rows("families_listed", "families", Family, architecture=architecture)

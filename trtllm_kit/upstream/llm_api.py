@@ -44,7 +44,7 @@ class _WithoutKey(Fact):
 
 def llm_api_key(version: str, key: str) -> LlmApiKey | None:
     """Return what that release says of a dotted key, or None when it does not take the key."""
-    return next((entry.seen_from(version) for entry in _keys().get(key, ()) if entry.holds(version)), None)
+    return next((entry.seen_from(version) for entry in _rows_of(key) if entry.holds(version)), None)
 
 
 def value_without_key(version: str, key: str) -> bool | int | float | str | None:
@@ -84,7 +84,8 @@ def limits_section(version: str) -> str:
 
 def llm_api_keys() -> tuple[LlmApiKey, ...]:
     """Return every row of the table."""
-    return tuple(entry for entries in _keys().values() for entry in entries)
+    keys = dict.fromkeys(str(row["key"]) for row in read_table(_TABLE)["keys"])
+    return tuple(entry for key in keys for entry in _rows_of(key))
 
 
 def _unknown(version: str, document: Mapping[str, Any], prefix: str) -> Iterator[str]:
@@ -100,8 +101,5 @@ def _unknown(version: str, document: Mapping[str, Any], prefix: str) -> Iterator
 
 
 @cache
-def _keys() -> dict[str, list[LlmApiKey]]:
-    keys: dict[str, list[LlmApiKey]] = {}
-    for entry in rows(_TABLE, "keys", LlmApiKey):
-        keys.setdefault(entry.key, []).append(entry)
-    return keys
+def _rows_of(key: str) -> tuple[LlmApiKey, ...]:
+    return rows(_TABLE, "keys", LlmApiKey, key=key)

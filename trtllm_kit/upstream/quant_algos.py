@@ -29,6 +29,15 @@ class _BesideExperts(Fact):
     layout: Layout
 
 
+class UnreadAlgo(Fact):
+    """A word that ModelOpt writes and no release reads."""
+
+    scheme: str
+    note: str
+    instead: str
+    """What to do instead, as the end of a sentence that begins with "or"."""
+
+
 class _LatentInput(Fact):
     part: str
     formats: tuple[str, ...]
@@ -45,7 +54,7 @@ def quant_algo(number_format: str, layout: Layout, version: str) -> QuantAlgo:
             return row.seen_from(version)
     if not found:
         raise KeyError(number_format)
-    return found[-1].changed(in_release=False)
+    return found[-1].model_copy(update={"in_release": False})
 
 
 def algos_of(number_format: str) -> tuple[str, ...]:
@@ -56,6 +65,12 @@ def algos_of(number_format: str) -> tuple[str, ...]:
 def format_named(algo: str) -> str | None:
     """Return the format that checkpoints of the Hugging Face layout have by a word; of two the later row, or None."""
     return next((row.format for row in reversed(_rows()) if row.algo == algo and row.layout == "unified_hf"), None)
+
+
+def unread_algo(scheme: str) -> UnreadAlgo | None:
+    """Return the word of a scheme that no release reads, alone or among those of layers that differ; None without."""
+    words = scheme.replace(",", " ").split()
+    return next((row for row in rows("quant_algos", "unread", UnreadAlgo) if row.scheme in words), None)
 
 
 def algo_name(number_format: str, layout: Layout) -> str:

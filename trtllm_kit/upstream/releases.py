@@ -6,9 +6,11 @@ import re
 from collections.abc import Callable
 from functools import cache
 
+from packaging.version import Version
+
 from trtllm_kit.errors import UsageError
+from trtllm_kit.frozen import Frozen
 from trtllm_kit.upstream.facts import MAIN, Fact, rows, version_key
-from trtllm_kit.upstream.row import Frozen
 
 _SERIES = re.compile(r"(\d+)\.(\d+)(rc)?")
 
@@ -119,10 +121,14 @@ def _find(text: str) -> _Row | None:
         wanted = version_key(text)
     except ValueError:
         return None
-    if wanted[1].is_devrelease or wanted[1].local or wanted[1].epoch:
+    if text != MAIN and _own_build(wanted[1]):
         return None  # a build of somebody's own, about which no table speaks
     spans = ((row, version_key(row.first or row.version), version_key(row.version)) for row in _releases())
     return next((row for row, first, last in spans if first <= wanted <= last), None)
+
+
+def _own_build(version: Version) -> bool:
+    return version.is_devrelease or bool(version.local or version.epoch)
 
 
 def _is_of(row: _Row, major: int, minor: int) -> bool:
@@ -134,9 +140,9 @@ def _is_of(row: _Row, major: int, minor: int) -> bool:
 
 def _name(text: str, row: _Row) -> str:
     """Return the one spelling of a release: ``v1.2.1`` and ``1.2.1`` are the same."""
-    version = version_key(text)[1]
     if version_key(text) == version_key(row.version):
         return row.version
+    version = version_key(text)[1]
     numbers = ".".join(str(part) for part in (*version.release, 0, 0)[: max(3, len(version.release))])
     candidate = "".join(str(part) for part in version.pre or ())
     return numbers + candidate + (f".post{version.post}" if version.post is not None else "")

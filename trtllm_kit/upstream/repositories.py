@@ -20,6 +20,11 @@ def parameter_keys(model: str, version: str) -> frozenset[str] | None:
     return frozenset(key for row in named if row.holds(version) for key in row.keys) if named else None
 
 
+def ordered_parameters(model: str, version: str) -> tuple[str, ...]:
+    """Return the parameters that a model of that name reads in that release, in the order of the table."""
+    return tuple(key for row in _parameters() if row.model == model and row.holds(version) for key in row.keys)
+
+
 def required_parameters(model: str) -> tuple[str, ...]:
     """Return the quoted parameters without which a model of that name does not load."""
     return tuple(read_table(_TABLE)["required"].get(model, ()))

@@ -8,8 +8,11 @@ from typing import Literal
 
 from trtllm_kit.upstream.facts import Fact, rows
 
-Kind = Literal["eagle3", "mtp", "ngram", "draft_target"]
+Kind = Literal["eagle3", "mtp", "ngram", "draft_target", "medusa", "eagle", "redrafter", "lookahead"]
 KINDS: tuple[Kind, ...] = ("eagle3", "mtp", "ngram", "draft_target")
+"""Kinds of the LLM API."""
+ENGINE_KINDS: tuple[Kind, ...] = ("medusa", "eagle", "redrafter", "lookahead")
+"""Kinds of engines alone."""
 SECTION = "speculative_config"
 _TABLE = "speculation"
 
@@ -48,12 +51,29 @@ class _OneEngine(Fact):
     kind: Kind
 
 
+class _Heads(Fact):
+    kind: Kind
+    heads: int
+
+
+class _Mode(Fact):
+    kind: Kind
+    mode: str
+
+
 class Gate(Fact):
     """How a release names and measures its draft gate."""
 
     threshold: str
     window: str
     measures: Literal["accepted_tokens", "accepted_share"]
+
+
+class Schedule(Fact):
+    """How a release's ``draft_len_schedule`` maps batch sizes to draft lengths."""
+
+    keys: Literal["least", "largest"]
+    """Whether a key is the least batch of its length, or the largest."""
 
 
 class DraftArchitecture(Fact):
@@ -64,9 +84,27 @@ class DraftArchitecture(Fact):
 
 
 def decoding_type(kind: Kind, version: str) -> DecodingType:
-    """Return how that release spells a kind."""
+    """Return how that release spells a kind of the LLM API; raises ``KeyError`` for a kind of engines alone."""
+    if kind not in KINDS:
+        raise KeyError(kind)
     found = (row for row in rows(_TABLE, "literals", DecodingType) if row.kind == kind and row.holds(version))
     return next(found).seen_from(version)
+
+
+def builder_mode(kind: Kind, version: str) -> str | None:
+    """Return what ``trtllm-build`` of that release calls a kind; None where it does not have it."""
+    return next((row.mode for row in rows(_TABLE, "modes", _Mode) if row.kind == kind and row.holds(version)), None)
+
+
+def usual_heads(kind: Kind, version: str) -> int:
+    """Return how many heads a given checkpoint of that kind holds unless its maker said otherwise; 0 without."""
+    found = (row.heads for row in rows(_TABLE, "heads", _Heads) if row.kind == kind and row.holds(version))
+    return next(found, 0)
+
+
+def builder_kinds(version: str) -> tuple[Kind, ...]:
+    """Return the kinds that ``trtllm-build`` of that release has."""
+    return tuple(row.kind for row in rows(_TABLE, "modes", _Mode) if row.holds(version))
 
 
 def speculation_field(kind: Kind, key: str, version: str) -> Field | None:
@@ -102,6 +140,12 @@ def extra_kv_tokens(kind: Kind, version: str, draft_tokens: int) -> int:
 def draft_gate(version: str) -> Gate | None:
     """Return the draft gate of a release, or None when it has none, or none whose names are known."""
     return next((row for row in rows(_TABLE, "gate", Gate) if row.holds(version)), None)
+
+
+def draft_schedule(version: str) -> Schedule | None:
+    """Return how a release's draft length follows the batch, or None when it cannot."""
+    found = (row for row in rows(_TABLE, "schedules", Schedule) if row.holds(version))
+    return next((row.seen_from(version) for row in found), None)
 
 
 def draft_architecture(name: str) -> DraftArchitecture | None:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from trtllm_kit.frozen import Frozen
 from trtllm_kit.upstream.facts import Certainty, in_range, read_table, spelt_out, version_key
 from trtllm_kit.upstream.releases import toolchains
-from trtllm_kit.upstream.row import Frozen
 
 _RANGES = {tool.name: (tool.since, tool.until) for tool in toolchains()}
 _LLM_API, _GONE = _RANGES["llm-api"][0], _RANGES["trtllm-build"][1]
 """The first release of the one world, and the first without the other."""
+_LLMAPI_MODEL = read_table("releases")["triton_llmapi_model"][0]["since"]
+"""The first release whose Triton container has the llmapi model."""
 _OF_A_FACT = ("since", "until", "certainty", "source", "read_in")
 
 
@@ -91,6 +93,7 @@ TABLES = (
     Table("precision", "number formats by GPU generation", (
         Section("precision", "precision", "format", ("part", "layout")),
         Section("quant_algos", "algos", "algo", ("format", "layout")),
+        Section("quant_algos", "unread", "scheme", ()),
         Section("quant_methods", "methods", "method", ("scheme",)),
         Section("model_formats", "listed", "architecture", ("part",)),
     )),
@@ -111,12 +114,19 @@ TABLES = (
     Table("precedence", "which setting wins where two say something", (Section("precedence", "orders", "name"),)),
     Table("environment", "environment variables of the server", (Section("environment", "variables", "name"),)),
     Table("triton", "tensors of the llmapi model, and the metric families of Triton's TensorRT-LLM backend", (
-        Section("triton_llmapi", "inputs", "name", ("section",), since="0.19"),
-        Section("triton_llmapi", "outputs", "name", ("section",), since="0.19"),
+        Section("triton_llmapi", "inputs", "name", ("section",), since=_LLMAPI_MODEL),
+        Section("triton_llmapi", "outputs", "name", ("section",), since=_LLMAPI_MODEL),
         Section("triton_llmapi", "metric_families", "name"),
     )),
     Table("metrics", "metric families of trtllm-serve and of Triton itself", (
         Section("metrics", "families", "name", ("server", "path")),
+    )),
+    Table("deployment", "flags of tritonserver, labels of nodes, objects of a cluster, Dynamo, GPU counters", (
+        Section("deployment", "flags", "name", ("section",)),
+        Section("deployment", "products", "name", ("section",)),
+        Section("deployment", "kinds", "name", ("section",)),
+        Section("deployment", "dynamo", "name", ("section",)),
+        Section("deployment", "counters", "name", ("section",)),
     )),
     Table("releases", "releases, what they were built with, and the containers that hold them", (
         Section("releases", "releases", "version"),
@@ -130,6 +140,9 @@ TABLES = (
         Section("triton_parameters", "needed", "key", ("section",)),
         Section("triton_parameters", "conflicts", "key", ("backend", "section")),
         Section("model_config", "fields", "key"),
+        Section("triton_engines", "tensors", "name", ("model", "side"), until=_GONE),
+        Section("triton_engines", "fixed", "choice", ("section",), until=_GONE),
+        Section("triton_engines", "steps", "model", ("side", "section"), until=_GONE),
     )),
     Table("builder", "what the builder makes of its options, and which it refuses together", (
         Section("builder", "rules", "name", until=_GONE),

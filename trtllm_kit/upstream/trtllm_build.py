@@ -87,9 +87,17 @@ class BuildField(Fact):
     """Whether an engine's ``config.json`` has it."""
 
 
-class _Mode(Fact):
+class Mode(Fact):
+    """One word of ``--speculative_decoding_mode``."""
+
     mode: str
     number: int
+    heads: tuple[str, ...] = ()
+    """Architectures of a checkpoint that holds the heads which draft, the usual one first; none without heads."""
+    reads: tuple[str, ...] = ()
+    """What of such a checkpoint's ``config.json`` is read."""
+    fixed: tuple[str, ...] = ()
+    """Those of its numbers whose product is how many tokens are drafted, whatever the builder is told."""
 
 
 def build_flag(version: str, name: str) -> BuildFlag | None:
@@ -133,14 +141,35 @@ def build_fields(version: str) -> tuple[BuildField, ...]:
 
 def speculative_mode(version: str, mode: str) -> int | None:
     """Return the number by which an engine's ``config.json`` names a speculative mode; None where there is none."""
-    known = (row for row in rows(_TABLE, "modes", _Mode) if row.mode == mode)
+    known = (row for row in rows(_TABLE, "modes", Mode) if row.mode == mode)
     return next((row.number for row in known if row.holds(version)), None)
 
 
 def speculative_mode_name(version: str, number: int) -> str | None:
     """Return the speculative mode that an engine's ``config.json`` names by a number; None where there is none."""
-    known = (row for row in rows(_TABLE, "modes", _Mode) if row.number == number)
+    known = (row for row in rows(_TABLE, "modes", Mode) if row.number == number)
     return next((row.mode for row in known if row.holds(version)), None)
+
+
+class _Adapter(Fact):
+    name: str
+    module: str
+
+
+def adapter_module(layer: str) -> str | None:
+    """Return what ``--lora_target_modules`` calls a linear layer of the Hugging Face layout; None for another."""
+    return next((row.module for row in rows(_TABLE, "adapters", _Adapter) if row.name == layer), None)
+
+
+def mode_of(version: str, mode: str) -> Mode | None:
+    """Return what is known of a speculative mode in that release; None where it has none of that name."""
+    known = (row for row in rows(_TABLE, "modes", Mode) if row.mode == mode)
+    return next((row.seen_from(version) for row in known if row.holds(version)), None)
+
+
+def every_build_flag() -> tuple[str, ...]:
+    """Return every option that ``trtllm-build`` of some release takes, by its name with dashes."""
+    return tuple(dict.fromkeys(row.flag for row in _flags()))
 
 
 @cache
