@@ -19,6 +19,7 @@ from trtllm_kit.errors import all_error_classes
 from trtllm_kit.health.load import RULES
 from trtllm_kit.resources import package_file
 from trtllm_kit.shipped_yaml import derived_path, derived_text, parse_yaml
+from trtllm_kit.spec.ceilings import CEILINGS
 from trtllm_kit.spec.hardware import Figure, Gpu, Hardware
 from trtllm_kit.spec.load import (
     CATALOGUE,
@@ -26,10 +27,12 @@ from trtllm_kit.spec.load import (
     load_hardware,
     load_profile,
     parse_catalogue,
+    profile_file,
     profile_schema,
     shipped_profiles,
 )
 from trtllm_kit.spec.profile import DeployProfile
+from trtllm_kit.spec.shipped_profile import parse_profile
 from trtllm_kit.upstream.environment import variables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -64,7 +67,8 @@ def generated() -> dict[Path, str]:
 def derived_files() -> dict[Path, str]:
     """Make the JSON of every YAML file that comes with the kit and is read at each run."""
     parsers = dict.fromkeys(sorted(package_file("upstream").glob("*.yaml")), parse_yaml)
-    parsers |= {RULES: parse_yaml, CATALOGUE: parse_catalogue}
+    parsers |= {RULES: parse_yaml, CATALOGUE: parse_catalogue, CEILINGS: parse_yaml}
+    parsers |= dict.fromkeys(map(profile_file, shipped_profiles()), parse_profile)
     return {derived_path(path): derived_text(path, parser) for path, parser in parsers.items()}
 
 
@@ -195,15 +199,16 @@ _REPOSITORIES = {
 def case_lines() -> Iterator[str]:
     """Yield the failures that a rule could have prevented, each with the test that proves it or why there is none."""
     cases = yaml.safe_load(CASES.read_text("utf-8"))
-    plans = [case for case in cases if case.get("plan")]
-    given = [case for case in cases if not case.get("plan") and case.get("given")]
+    alone = [case for case in cases if case.get("plan")]
+    shown = [case for case in cases if case.get("against") and not case.get("plan")]
+    rest = len(cases) - len(alone) - len(shown)
     yield f"{len(cases)} failures that operators reported and that name a rule of the [checks](checks.md)."
-    yield f"`trtkit plan` decides {len(plans)} of them by itself, from the model's folder and the profile."
+    yield f"`trtkit plan` decides {len(alone)} of them by itself, from the model's folder and the profile."
     yield (
-        f"{len(given)} more need something that a plan does not see, an engine, a command line, a launch, a repository "
-        "or a document that somebody made already: a rule decides them from what was read of it."
+        f"{len(shown)} more it decides when it is shown what is there already with `--against`: an engine, a script, "
+        "a repository, a document or a manifest that somebody made."
     )
-    yield f"{len(cases) - len(plans) - len(given)} is not decided; its row says why."
+    yield f"{rest} it does not decide, and their rows say why; a rule knows each of them."
     yield "Each is tried on the failure, on something legal beside it and, where releases differ, on another release.\n"
     yield "| case | what went wrong | seen in | rules | decided by |"
     yield "|---|---|---|---|---|"
@@ -227,13 +232,13 @@ def _rules(rules: list[str]) -> str:
 
 
 def _proof(case: dict[str, Any]) -> str:
-    if case.get("not"):
-        return f"not decided: {case['not']}"
     folder = "model's folder" if set(case.get("given", [])) & FOLDER_TRIALS else "plan"
     plans = [f"{folder}: `test_cases.py` {case['id']}"] if case.get("plan") and folder == "plan" else []
     what = "the model's folder" if folder != "plan" else "a given thing"
     given = [f"{what}: `test_given.py` {', '.join(case['given'])}"] if case.get("given") else []
-    return "; ".join(plans + given)
+    beside = [f"plan --against: `test_plan_against.py` {case['id']}"] if case.get("against") else []
+    unseen = [f"not by a plan: {case['unseen']}"] if case.get("unseen") else []
+    return "; ".join(plans + beside + given + unseen)
 
 
 def hardware_lines() -> Iterator[str]:

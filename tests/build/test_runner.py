@@ -35,6 +35,14 @@ def test_docker_mounts_each_folder_where_it_is_and_removes_the_container() -> No
     assert "--name trtkit-build-{number}" in line
 
 
+@pytest.mark.parametrize(("runner", "option"), [("docker", "--volume"), ("apptainer", "--bind")])
+def test_a_container_sees_adapters_where_they_are_here(runner: str, option: str) -> None:
+    """Behind the other folders, and not to be written."""
+    words = wrapped(runner, replace(COMMAND, read=("/data/one", "/data/two"))).words
+    line = " ".join(words)
+    assert f"{option} {{checkpoint}}:{{checkpoint}}:ro {option} /data/one:/data/one:ro {option} /data/two" in line
+
+
 @pytest.mark.parametrize(
     ("image", "source"),
     [("a/b:1", "docker://a/b:1"), ("/images/b.sif", "/images/b.sif"), ("oras://a/b:1", "oras://a/b:1")],

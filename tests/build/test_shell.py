@@ -43,6 +43,17 @@ def test_a_failing_program_is_a_build_failure_with_its_last_words(tmp_path: Path
     assert f"read {tmp_path / 'log'}" == caught.value.hint
 
 
+def test_a_long_command_is_cut_in_the_error_and_whole_in_the_log(tmp_path: Path) -> None:
+    """The first line of an error can be read; what was run can be looked up."""
+    option = " --option value" * 60
+    with pytest.raises(BuildFailed) as caught:
+        run(python(f"import sys; sys.exit(1)  #{option}"), tmp_path, tmp_path / "log")
+    assert "build step failed: {python} -c " in caught.value.what
+    assert caught.value.what.endswith(" words, all in the log)")
+    assert len(caught.value.what) < 180
+    assert option in (tmp_path / "log").read_text().splitlines()[0]
+
+
 def test_a_missing_output_is_a_build_failure(tmp_path: Path) -> None:
     """A program that exits with 0 and leaves nothing has failed."""
     with pytest.raises(BuildFailed) as caught:

@@ -200,3 +200,16 @@ def test_what_config_json_says_reaches_the_rules(
     """Each by the key that the layout has for it."""
     found = told(lint(rank_checkpoint(tmp_path / "c", **config), Context(version)))
     assert [rule] == [one[1] for one in found]
+
+
+@pytest.mark.parametrize(("heads", "severity"), [(64, "warning"), (1, "info")])
+def test_scores_of_a_batch_are_compared_with_what_is_free(heads: int, severity: str, tmp_path: Path) -> None:
+    """On the machine of the profile: 3 GiB a head, and the file of the rank takes next to nothing of 141 GB."""
+    folder = change(
+        write_engine(tmp_path / "e", plugin={"context_fmha": False}, max_batch_size=128, max_input_len=2048),
+        pretrained_config={"num_attention_heads": 2 * heads, "mapping": {"tp_size": 2, "world_size": 2}},
+    )
+    (folder / "rank1.engine").write_bytes(b"engine")
+    found = [one for one in told(lint(folder, asked(tmp_path)), Severity.INFO) if one[1] == "PF17"]
+    assert [severity] == [one[0] for one in found]
+    assert f"{3 * heads:.2f} GiB for the {heads} of a rank" in found[0][3]

@@ -257,3 +257,23 @@ def test_a_profile_names_the_image_and_so_the_backends(backend: str, count: int,
     context = Context(loaded=loaded, hardware=hardware_for(loaded.profile))
     assert count == len([one for one in told(lint(tmp_path / "r", context)) if f"m: {backend}; image" in one[3]])
     assert [] == told(lint(tmp_path / "r", CONTEXT))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [("", ["3 models with engines, 2 MPI ranks; not confirmed for this release"]),
+     ('environment: {TRTLLM_ORCHESTRATOR: "1"}', [])],
+)  # fmt: skip
+def test_a_profile_with_ranks_cannot_lead_several_models(more: str, said: list[str], tmp_path: Path) -> None:
+    """One launch is made for one model's ranks, unless the orchestrator starts them."""
+    root = write_five_models(tmp_path / "r")
+    text = (root / "tensorrt_llm" / "config.pbtxt").read_text()
+    for name in ("second", "third"):
+        (root / name / "1").mkdir(parents=True)
+        (root / name / "config.pbtxt").write_text(text.replace('"tensorrt_llm"', f'"{name}"'))
+    profile = "name: led\nbase: h200x8-offline\nparallelism: {tensor: 2, pipeline: 1}\n"
+    (tmp_path / "led.yaml").write_text(profile + more)
+    loaded = load_profile(str(tmp_path / "led.yaml"))
+    context = Context(loaded=loaded, hardware=hardware_for(loaded.profile))
+    assert said == [one[3] for one in told(lint(root, context)) if one[1] == "PF20"]
+    assert [] == [one for one in told(lint(root, CONTEXT)) if one[1] == "PF20"]

@@ -14,15 +14,19 @@ from tests.plan.conftest import golden_model
 from tests.plan.test_golden import MODEL_OF, shipped_plan
 from tests.support.rehearsal import make_repository
 from tests.support.specs import hardware, llama_8b, profile
+from tests.support.standin.trtllm_build import main as builder
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.build.llm_api import llm_api_yaml
 from trtllm_kit.build.mock import engine_files
+from trtllm_kit.build.trtllm_build import trtllm_build_steps
 from trtllm_kit.checkpoint.convert import convert
+from trtllm_kit.checkpoint.rank_config import rank_config
 from trtllm_kit.errors import RepositoryError
 from trtllm_kit.findings import Severity
 from trtllm_kit.lint.context import Context
 from trtllm_kit.lint.report import Read
 from trtllm_kit.lint.run import lint
+from trtllm_kit.plan.ranks import order_of
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.progress import Silent
 from trtllm_kit.repository.compose import repository_files
@@ -118,3 +122,41 @@ def test_a_template_of_five_models_filled_in(version: str, tmp_path: Path) -> No
     """Rendered by somebody else, with the parameters that the release's templates have; only remarks are made."""
     numbers = tuple(int(part) for part in version.split("rc")[0].split(".") if part.isdigit())
     assert [] == spoken(lint(write_five_models(tmp_path / "repository", release=numbers), Context(version)))
+
+
+KINDS_OF_ENGINE: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "fp8 over ranks": {"quantization.weights": "fp8", "quantization.kv_cache": "fp8", "parallelism.tensor": 2},
+    "stages": {"quantization.weights": "int4_wo", "parallelism.tensor": 2, "parallelism.pipeline": 2},
+    "int8 cache": {"quantization.weights": "int8_wo", "quantization.kv_cache": "int8",
+                   "kv_cache.enable_block_reuse": False, "scheduler.chunked_prefill": False},
+    "beams": {"limits.max_beam_width": 4},
+    "drafts": {"speculation": {"kind": "ngram", "draft_tokens": 4}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_ENGINE)
+@pytest.mark.parametrize("version", ENGINES)
+def test_an_engine_that_the_builder_makes(
+    version: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every option of the plan, with what the release's builder makes of it: clean for the profile that asked."""
+    loaded, machine = (
+        profile({"trtllm_version": version, "toolchain": "trtllm-build", **KINDS_OF_ENGINE[kind]}),
+        hardware(8),
+    )
+    plan = settle(llama_8b(), loaded, machine)
+    ranks = {f"rank{rank}.safetensors": "weights" for rank in range(plan.parallelism.world_size)}
+    write(tmp_path / "checkpoint", {"config.json": rank_config(order_of(plan)), **ranks})
+    (run,) = trtllm_build_steps(plan)
+    monkeypatch.setenv("STANDIN_RELEASE", version)
+    monkeypatch.chdir(tmp_path)
+    place = {".": "engine"}
+    assert 0 == builder([place.get(word, word) for word in run.argv[1:]])
+    read = lint(tmp_path / "engine", Context(None, loaded, machine))
+    assert ("engine folder", version, str(plan.parallelism.world_size)) == (
+        read.kind,
+        read.release,
+        read.facts["ranks"],
+    )
+    assert [] == spoken(read)

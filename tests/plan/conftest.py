@@ -1,21 +1,14 @@
-"""What the plan tests share: real model dimensions, and the option that rewrites the golden plans."""
+"""What the plan tests share: real model dimensions."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import pytest
-
 from trtllm_kit.spec.hf_config import read_model_spec
 from trtllm_kit.spec.model import ModelSpec
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--update-golden`` (run ``pytest tests/plan --update-golden`` and read the diff)."""
-    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/plans from this code")
 
 
 def golden_model(name: str) -> ModelSpec:

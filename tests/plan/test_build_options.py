@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from trtllm_kit.build.toolchain import steps
 from trtllm_kit.findings import Severity, errors
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.settle import settle
+from trtllm_kit.spec.adapter import AdapterFacts
+from trtllm_kit.spec.draft import DraftFacts
 from trtllm_kit.upstream import known_releases, release
 from trtllm_kit.upstream.llm_api import unknown_llm_api_keys
 from trtllm_kit.upstream.trtllm_build import build_flag, build_flags
@@ -131,8 +134,13 @@ CASES: tuple[tuple[str, dict[str, Any], Severity | None, str, str], ...] = (
      "max_draft_len 0", "max_draft_len: 4"),
     ("lookahead", {"build.options": {"speculative_decoding_mode": "lookahead_decoding", "max_draft_len": 4}}, None,
      "", ""),
-    ("heads", {"build.options": {"speculative_decoding_mode": "medusa", "max_draft_len": 63}}, Severity.WARNING,
-     "speculative_decoding_mode medusa", "lookahead_decoding"),
+    ("heads", {"build.options": {"speculative_decoding_mode": "medusa", "max_draft_len": 63}}, None, "", ""),
+    ("eagle", {"speculation.kind": "eagle", "speculation.draft_tokens": 8, "trtllm_version": "0.14.0"},
+     Severity.ERROR, "drafts with draft_target, ngram, lookahead, medusa, redrafter", "speculation.kind: draft_target"),
+    ("eagle later", {"speculation.kind": "eagle", "speculation.draft_tokens": 8, "trtllm_version": "0.15.0",
+                     "limits.max_batch_size": 64}, None, "", ""),
+    ("eagle of many", {"speculation.kind": "eagle", "speculation.draft_tokens": 300, "trtllm_version": "0.18.2",
+                       "limits.max_batch_size": 64}, Severity.ERROR, "max_draft_len is 300", "max_draft_len: 256"),
     ("mtp", {"speculation.kind": "mtp", "speculation.draft_tokens": 1}, Severity.ERROR, "drafts with draft_target",
      "toolchain: llm-api"),
     ("scatter", {"build.options": {"pp_reduce_scatter": "enable"}}, Severity.WARNING, "LlamaForCausalLM", "disable"),
@@ -156,6 +164,104 @@ def test_options_are_checked(
     if severity is not None:
         assert compared in found[0].compared
         assert advice in found[0].suggestion
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "since"),
+    [("draft_target", "draft_tokens_external", "0.12.0"), ("ngram", "draft_tokens_external", "0.12.0"),
+     ("lookahead", "lookahead_decoding", "0.12.0"), ("medusa", "medusa", "0.12.0"),
+     ("redrafter", "explicit_draft_tokens", "0.12.0"), ("eagle", "eagle", "0.15.0")],
+)  # fmt: skip
+def test_a_kind_becomes_the_mode_of_the_release(kind: str, mode: str, since: str) -> None:
+    """With its drafts as the length, and paged context attention to check them; no mode before the release has it."""
+    asked = {"speculation.kind": kind, "speculation.draft_tokens": 6, "limits.max_batch_size": 8}
+    asked |= {"speculation.draft_checkpoint": "draft"} if kind == "draft_target" else {}
+    for version in BUILT:
+        made = plan_of(asked | {"trtllm_version": version})
+        held = BUILT.index(version) >= BUILT.index(since)
+        assert (mode if held else None) == value_of(made, "speculative_decoding_mode"), version
+        assert (6 if held else None) == value_of(made, "max_draft_len"), version
+        assert not held or value_of(made, "use_paged_context_fmha") == "enable"
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle", "redrafter", "lookahead"])
+def test_kinds_of_engines_are_refused_by_the_llm_api(kind: str) -> None:
+    """The suggestion is the toolchain that has them; no key of theirs is written."""
+    asked = {"speculation.kind": kind, "speculation.draft_tokens": 4}
+    made = settle(llama_8b(), profile(asked), hardware(8))
+    (refused,) = [one for one in errors(made.findings) if one.rule == "PF25"]
+    assert ("toolchain: trtllm-build", True) == (
+        refused.suggestion.removeprefix("speculation.kind: eagle3 for a head of EAGLE-3, or "),
+        "eagle3, mtp, ngram, draft_target" in refused.compared,
+    )
+    assert "speculative_config" not in llm_api_document(made)
+
+
+@pytest.mark.parametrize(("kind", "named"), [("medusa", "4 of"), ("redrafter", "1 of"), ("eagle", "estimate")])
+def test_heads_of_a_given_checkpoint_take_memory(kind: str, named: str) -> None:
+    """Their weights are a term of the plan, which says that it is an estimate."""
+    asked = {"speculation.kind": kind, "speculation.draft_tokens": 4, "limits.max_batch_size": 8}
+    (term,) = [one for one in plan_of(asked).memory.terms if one.name == "draft weights"]
+    assert (True, True, True) == ("estimate" in term.how, named in term.how, term.bytes > 10**7)
+
+
+DRAFT = DraftFacts(
+    architectures=("LlamaForCausalLM",), hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+    num_attention_heads=4, vocab_size=128256, mapping={"world_size": 2, "tp_size": 1, "pp_size": 2},
+    quantization={"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, dtype="bfloat16",
+)  # fmt: skip
+
+
+def draft_value(made: Plan, name: str) -> object:
+    """Return what an option of the draft's engine is given."""
+    assert made.build is not None
+    assert made.build.draft_options is not None
+    return made.build.draft_options[f"--{name}"].value
+
+
+@pytest.mark.parametrize(
+    ("model", "draft", "gemm", "attention"),
+    [
+        ({}, {}, ("auto", "disable"), ("disable", "enable")),
+        (FP8, {"quantization": {}}, ("disable", "auto"), ("enable", "disable")),
+        (FP8, {}, ("disable", "disable"), ("enable", "enable")),
+    ],
+)
+def test_the_draft_s_options_suit_its_own_format(
+    model: dict[str, Any], draft: dict[str, Any], gemm: tuple[str, str], attention: tuple[str, str]
+) -> None:
+    """Kernels and attention follow the checkpoint that each engine is built of; limits and blocks are one."""
+    asked = ENGINES | model
+    asked |= {"speculation.kind": "draft_target", "speculation.draft_tokens": 3, "speculation.draft_checkpoint": "x"}
+    loaded = replace(profile(asked), draft=DRAFT.model_copy(update=draft))
+    made = settle(llama_8b(), loaded, hardware(8))
+    assert gemm == (value_of(made, "gemm_plugin"), draft_value(made, "gemm_plugin"))
+    assert attention == (value_of(made, "use_fp8_context_fmha"), draft_value(made, "use_fp8_context_fmha"))
+    assert 2 == draft_value(made, "workers")
+    for name in ("max_batch_size", "max_seq_len", "tokens_per_block", "kv_cache_type"):
+        assert value_of(made, name) == draft_value(made, name)
+
+
+def test_options_of_the_profile_for_the_model_s_format_are_not_the_draft_s() -> None:
+    """What else the profile sets holds for both engines."""
+    asked = ENGINES | {"speculation.kind": "draft_target", "speculation.draft_tokens": 3,
+                       "speculation.draft_checkpoint": "x",
+                       "build.options": {"gemm_plugin": "float16", "context_fmha": "disable"}}  # fmt: skip
+    made = settle(llama_8b(), profile(asked), hardware(8))
+    assert ("float16", "auto") == (value_of(made, "gemm_plugin"), draft_value(made, "gemm_plugin"))
+    assert ("disable", "disable") == (value_of(made, "context_fmha"), draft_value(made, "context_fmha"))
+
+
+def test_an_adapter_of_a_larger_rank_than_asked_is_told() -> None:
+    """The rank of the file beside the asked one; without an asked one the file's is taken."""
+    facts = AdapterFacts(folder="/a", rank=32, layers=("q_proj", "gate_proj"))
+    options = {"lora_dir": ("/a",)}
+    loaded = replace(profile(ENGINES | {"build.options": options}), adapters=(facts,))
+    made = settle(llama_8b(), loaded, hardware(8))
+    assert (32, ("attn_q", "mlp_h_to_4h")) == (value_of(made, "max_lora_rank"), value_of(made, "lora_target_modules"))
+    asked = replace(profile(ENGINES | {"build.options": options | {"max_lora_rank": 8}}), adapters=(facts,))
+    said = [one.compared for one in settle(llama_8b(), asked, hardware(8)).findings if one.rule == "PF41"]
+    assert ["r 32 of /a, max_lora_rank 8"] == said
 
 
 def test_an_option_that_the_release_lacks_is_never_passed() -> None:
@@ -189,7 +295,8 @@ def random_changes(chance: random.Random, version: str) -> dict[str, Any]:
         "engine.stream_interval": chance.choice([1, 10]),
     }
     if chance.random() < 0.3:
-        changes |= {"speculation.kind": "ngram", "speculation.draft_tokens": chance.choice([1, 4])}
+        kind = chance.choice(["ngram", "ngram", "lookahead", "medusa", "eagle", "redrafter"])
+        changes |= {"speculation.kind": kind, "speculation.draft_tokens": chance.choice([1, 4])}
     takes = [row for row in build_flags(version) if row.choices and row.takes == "choice"]
     if takes and chance.random() < 0.5:
         row = chance.choice(takes)

@@ -75,7 +75,10 @@ def test_a_container_of_another_tensorrt_is_no_builder_for_the_release(build: di
         ({"max_beam_width": 1}, ["4 beams asked, max_beam_width 1; not confirmed for this release"]),
         ({"max_beam_width": 4}, []),
         ({"max_num_tokens": 1024}, []),
-        ({"max_num_tokens": 1024, "use_paged_context_fmha": "disable"}, ["prompt 2,048, max_num_tokens 1,024"]),
+        (
+            {"max_num_tokens": 1024, "use_paged_context_fmha": "disable"},
+            ["prompt 2,048, max_num_tokens 1,024; not confirmed for this release"],
+        ),
     ],
 )
 def test_limits_of_the_profile_s_own_options_are_compared_with_what_is_asked(

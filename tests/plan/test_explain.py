@@ -12,6 +12,7 @@ from trtllm_kit.plan.checks import RULES
 from trtllm_kit.plan.explain import cost_of, explain, keys
 from trtllm_kit.upstream.llm_api import llm_api_key
 from trtllm_kit.upstream.speculation import KINDS, speculation_field
+from trtllm_kit.upstream.trtllm_build import build_flag
 
 KEYS = keys()
 
@@ -31,7 +32,9 @@ def test_every_key_is_explained_and_what_it_becomes_exists(key: str) -> None:
         section, _, field = (one.key or "").rpartition(".")
         if one.key is None or key.startswith("environment.") or field == "decoding_type":
             continue
-        if section == "speculative_config":
+        if key.startswith("build.options."):
+            assert build_flag(one.release, one.key) is not None
+        elif section == "speculative_config":
             assert any(speculation_field(kind, field, one.release) for kind in KINDS)
         else:
             assert llm_api_key(one.release, one.key) is not None
@@ -47,6 +50,19 @@ def test_a_key_is_followed_through_the_releases() -> None:
     assert "speculative_config.acceptance_rate_threshold" == gate["main"]
     assert becomes("engine.expert_slots")["1.0.0"] is None
     assert {} == becomes("serve.http_port")
+
+
+def test_an_option_of_the_builder_is_followed_through_the_releases() -> None:
+    """What it takes, its default where the release has it, and who sets it."""
+    options = profile({"build.options": {"user_buffer": "enable"}})
+    found = explain("build.options.user_buffer", (options, profile()))
+    assert ({"test": "enable"}, {"PF41"} <= set(found.checks)) == (found.set_by, True)
+    named = {one.release: one.key for one in found.becomes}
+    assert (None, "--user_buffer") == (named["0.15.0"], named["0.20.0"])
+    kinds = {one.release: one.default for one in explain("build.options.max_batch_size", ()).becomes}
+    assert 2048 == kinds["1.2.1"]
+    assert "one of" in explain("build.options.gemm_plugin", ()).values
+    assert "build.options.output_dir" not in KEYS
 
 
 def test_words_of_a_release_are_listed_with_it() -> None:
@@ -91,6 +107,7 @@ def test_every_rule_names_keys_that_exist() -> None:
     ("key", "near"),
     [("max_batch_size", "limits.max_batch_size"), ("engine.moe_backnd", "engine.moe_backend"),
      ("environment.NCCL_DEBG", "environment.NCCL_DEBUG"), ("speculation.knd", "speculation.kind"),
+     ("build.options.gemm_plugn", "build.options.gemm_plugin"), ("gemm_plugin", "build.options.gemm_plugin"),
      ("LIMITS.MAX_SEQ_LEN", "limits.max_seq_len"), ("environment.nccl_debug", "environment.NCCL_DEBUG")],
 )  # fmt: skip
 def test_an_unknown_key_is_answered_with_a_near_one(key: str, near: str) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import trtllm_kit.plan as room
+from tests.plan.test_checks import with_facts
 from tests.plan.trials import ERROR, GONE, INFO, WARNING, Trial
 from tests.support.specs import llama_8b, smollm2
 from trtllm_kit.findings import Finding
-from trtllm_kit.plan.given import TITLES, command_line, document, engine_facts, launch, parse_command, repository
-from trtllm_kit.plan.given import weights as weight_rules
-from trtllm_kit.plan.given.commands import Around, exporter, plugin_command
+from trtllm_kit.plan.given import TITLES
+from trtllm_kit.plan.given.commands import Around, command_line, exporter, parse_command, plugin_command
+from trtllm_kit.plan.given.documents import document
 from trtllm_kit.plan.given.engines import files, lengths, plugin_types, request, reuse, serving
 from trtllm_kit.plan.given.facts import (
     EngineFacts,
@@ -25,7 +26,12 @@ from trtllm_kit.plan.given.facts import (
     ServingFacts,
     TritonModel,
     WeightFacts,
+    engine_facts,
 )
+from trtllm_kit.plan.given.launches import launch
+from trtllm_kit.plan.given.repositories import repository
+from trtllm_kit.plan.given.weights import weights as weight_rules
+from trtllm_kit.spec.model import StoredFormats
 from trtllm_kit.upstream.failures import known_failures
 
 
@@ -76,6 +82,19 @@ def folder(release: str, tied: bool = False, **facts: Any) -> Iterable[Finding]:
 
 
 GIB = 2**30
+SEVENTY = {"dtype": "bfloat16", "weights_bytes": 131 * GIB, "calibrated_bytes": 66 * GIB, "gpu_bytes": 317 * GIB}
+QUARTER, WITHOUT = {"max_batch_size": 32, "max_input_len": 4096}, {"context_fmha": False}
+
+
+def stored_int4(release: str, weights: Any, *, factors: bool = False, **stored: Any) -> Iterable[Finding]:
+    """Check a folder whose linear layers come quantised, with or without the factors of their inputs."""
+    modules = [f"model.layers.0.{one}" for one in ("self_attn.q_proj", "self_attn.o_proj", "mlp.down_proj")]
+    ends = (".weight", ".weight_scale", *((".pre_quant_scale",) if factors else ()))
+    names = {f"{module}{end}": "a.safetensors" for module in modules for end in ends} | INDEX
+    model = with_facts(llama_8b(), stored=StoredFormats(method="modelopt", weights=weights, **stored))
+    return weight_rules(WeightFacts(sizes=WHOLE, indexed=names, total_bytes=9900), model, release)
+
+
 TRIALS: dict[str, Trial] = {
     "git-lfs-pointer": Trial("PF9", ERROR, "4 of 4 files, first a.safetensors with 135 bytes",
         lambda v: folder(v, sizes=dict.fromkeys(FOUR, 135), pointers=frozenset(FOUR), indexed={n: n for n in FOUR}),
@@ -224,6 +243,9 @@ TRIALS: dict[str, Trial] = {
     "build-in-cpu-memory": Trial("PF14", WARNING, "2 x 2 x 33.00 GiB = 132.00 GiB, 128.00 GiB there",
         lambda v: run("trtllm-build --workers 2 --max_seq_len 9", v, rank_bytes=33 * GIB, host_bytes=128 * GIB),
         lambda v: run("trtllm-build --max_seq_len 9", v, rank_bytes=33 * GIB, host_bytes=128 * GIB)),
+    "float32-load": Trial("PF14", WARNING, "131.00 GiB as float32 + 66.00 GiB of the result = 328.00 GiB, 317.00 GiB",
+        lambda v: run("quantize.py --dtype float32 --qformat fp8", v, **SEVENTY),
+        lambda v: run("quantize.py --dtype bfloat16 --qformat fp8", v, **SEVENTY)),
     "exporter": Trial("PF13", WARNING, "ModelOpt 0.27.1, 0.29 exports it",
         lambda _: exporter("Gemma3ForCausalLM", "0.27.1"), lambda _: exporter("Gemma3ForCausalLM", "0.29.0"),
             other=None),
@@ -298,14 +320,23 @@ TRIALS: dict[str, Trial] = {
     "beams-of-request": Trial("PF22", WARNING, "12 beams asked, max_beam_width 4",
         lambda v: request(engine(limits={"max_beam_width": 4}), v, beams=12),
         lambda v: request(engine(limits={"max_beam_width": 4}), v, beams=1)),
-    "prompt-of-engine": Trial("PF22", ERROR, "prompt 5,056, max_input_len 2,048",
+    "prompt-of-engine": Trial("PF22", WARNING, "prompt 5,056, max_input_len 2,048; not confirmed",
         lambda v: request(engine(limits={"max_input_len": 2048}), v, prompt=5056),
-        lambda v: request(engine(limits={"max_input_len": 5056}), v, prompt=5056), other=None),
-    "tokens-of-engine": Trial("PF22", ERROR, "prompt 9,351, max_num_tokens 8,192",
+        lambda v: request(engine(limits={"max_input_len": 5056}), v, prompt=5056)),
+    "tokens-of-engine": Trial("PF22", WARNING, "prompt 9,351, max_num_tokens 8,192; not confirmed",
         lambda v: request(engine(limits={"max_num_tokens": 8192}), v, prompt=9351),
         lambda v: request(engine(limits={"max_num_tokens": 8192}, plugins={"use_paged_context_fmha": True}), v,
-            prompt=9351),
-        other=None),
+            prompt=9351)),
+    "scores-above-free": Trial("PF17", WARNING, "96.00 GiB for the 32 of a rank; 60.00 GiB free; not confirmed",
+        lambda v: lengths(engine(limits=QUARTER, plugins=WITHOUT, heads=32), v, 60 * GIB),
+        lambda v: lengths(engine(limits=QUARTER, plugins=WITHOUT, heads=8), v, 60 * GIB),
+        beside=("32 x 4,096 x 4,096 scores of 6 bytes = 3.00 GiB for every head, 24.00 GiB for the 8 of a rank; "
+                "60.00 GiB free",)),
+    "factors-of-awq": Trial("PF12", WARNING, "2 layers without pre_quant_scale, first model.layers.0.mlp.down_proj",
+        lambda v: stored_int4(v, "int4_awq"), lambda v: stored_int4(v, "int4_awq", factors=True), other="0.21.0"),
+    "factors-of-a-mixture": Trial("PF12", WARNING, "1 layers without pre_quant_scale, first model.layers.0.self_attn",
+        lambda v: stored_int4(v, "mixed", layers=(("*.o_proj", "int4_awq"), ("*", "fp8"))),
+        lambda v: stored_int4(v, "mixed", layers=(("*", "fp8"),)), other="0.21.0"),
     "chunks-without-paged": Trial("PF23", WARNING, "chunked context asked, use_paged_context_fmha false",
         lambda v: reuse(engine(plugins={"use_paged_context_fmha": False}), v, wants_reuse=False, wants_chunks=True),
         lambda v: reuse(engine(plugins={"use_paged_context_fmha": True}), v, wants_reuse=True, wants_chunks=True)),
@@ -411,7 +442,6 @@ WITHOUT_RANGE: dict[str, str] = {
         "reported of early releases; in which one it changed was not read"),
     **dict.fromkeys(("ranks-of-world", "gpus-per-node", "hosts-not-named", "shared-prefix", "small-shm",
         "fabric-down", "startup-too-short"), "a matter of machine and launcher, reported over the whole range"),
-    **dict.fromkeys(("prompt-of-engine", "tokens-of-engine"), "the engine's own lengths bind in every release"),
     "exporter": "the version of ModelOpt decides it",
     "given-twice": "which of the two wins changes and the finding says which; that they differ does not",
 }  # fmt: skip

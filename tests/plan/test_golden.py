@@ -42,10 +42,13 @@ def shipped_plan(name: str) -> Plan:
     return make_plan(golden_model(MODEL_OF[name]), loaded, hardware_for(loaded.profile))
 
 
+_APART = ("model", "serve", "environment")
+
+
 def golden_text(made: Plan) -> str:
     """Lay a plan out for a diff; the model stands as its digest."""
-    document = made.model_dump(mode="json", exclude={"model", "serve", "environment"})
-    document = {"model": digest_of(made.model.model_dump(mode="json"))} | document
+    document = {"model": digest_of(made.model.model_dump())}
+    document |= {name: part for name, part in made.model_dump().items() if name not in _APART}
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -102,6 +102,15 @@ def test_a_key_that_asks_for_something_else_is_refused(
     assert said.suggestion.startswith(suggestion)
 
 
+def test_ranks_are_told_before_any_format() -> None:
+    """Where files of ranks take no stored codes at all, no format is advised that they would refuse next."""
+    asked = {"trtllm_version": "0.20.0", "toolchain": "trtllm-build", "quantization.weights": "bf16"}
+    (said,) = refusals(planned(FP8, asked))
+    assert said.suggestion.startswith("toolchain: llm-api")
+    (then,) = refusals(planned(FP8, asked | {"trtllm_version": "1.2.1", "toolchain": "llm-api"}))
+    assert then.suggestion.startswith("quantization.weights: fp8")
+
+
 def test_plain_int4_is_asked_for_by_its_own_name_or_by_that_of_awq() -> None:
     """W4A16_AWQ is the word for both, and codes, groups and scales lie alike, so neither name is a conflict."""
     for name in ("int4_wo", "int4_awq"):
@@ -209,7 +218,7 @@ METHODS: list[tuple[dict[str, Any], str, str]] = [
     ({"quant_method": "fp8"}, "fp8: float8 tensor", "weights: fp8 or fp8_block on the original"),
     ({"quant_method": "fp8", "weight_block_size": [64, 64]}, "float8 in blocks of [64, 64]", "in blocks of 128 x 128"),
     ({"quant_method": "mxfp4"}, "mxfp4: MXFP4", "give the folder of the model's BF16 original"),
-    ({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"}, "W4A16_NVFP4", "serve the given folder as it is"),
+    ({"quant_method": "modelopt", "quant_algo": "W4A16_NVFP4"}, "W4A16_NVFP4", "that was read has the word W4A16_"),
     ({"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}, "MIXED", "serve the given folder as it is"),
     ({"quant_method": "zip"}, "already (zip)", "give the folder of the model's BF16 original"),
 ]  # fmt: skip

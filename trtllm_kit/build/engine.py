@@ -12,6 +12,7 @@ from trtllm_kit import __version__
 from trtllm_kit.artifact import Manifest, read_manifest, require_intact
 from trtllm_kit.build.differences import Origin
 from trtllm_kit.build.driver import driver_class
+from trtllm_kit.build.given import checkpoint_digest, files_digest, is_given, named_digest, require_given, require_heads
 from trtllm_kit.build.llm_api import CHECKPOINT
 from trtllm_kit.build.shell import run
 from trtllm_kit.build.step import CHECKPOINT_PLACE, DRAFT_PLACE, ENGINE, Link, Run, Step, WriteFile
@@ -21,12 +22,15 @@ from trtllm_kit.build.trtllm_build import DRAFT, DRAFT_CHECKPOINT
 from trtllm_kit.checkpoint.link import point
 from trtllm_kit.checkpoint.plan_file import read_conversion, read_stored_plan
 from trtllm_kit.errors import ManifestError, PlanDrift, UsageError
+from trtllm_kit.plan.build_options import words
 from trtllm_kit.plan.conversion import conversion_of, differences
 from trtllm_kit.plan.decide import require_ok
 from trtllm_kit.plan.plan import Plan, digest_of
 from trtllm_kit.progress import Progress
 from trtllm_kit.staging import LOCK_SECONDS, Stage, require_apart, staged
 
+ADAPTERS = "adapters"
+"""Input of a manifest: the files of the adapters that an engine was built for."""
 DRIVER = "driver"
 """Fact of a manifest: the class of driver a compiled engine was built under."""
 
@@ -145,11 +149,15 @@ def _settled(checkpoint: Path, plan: Plan, out: Path) -> _Work:
     require_ok(plan)
     require_apart(out, checkpoint)
     planned = steps(plan)
-    source = read_manifest(checkpoint, "checkpoint")
-    require_intact(checkpoint, source)
-    require_same_conversion(checkpoint, plan)
-    draft = _draft_of(plan)
-    inputs = {"checkpoint": source.digest} | ({} if draft is None else {DRAFT: _checked_draft(draft)})
+    if is_given(checkpoint):
+        require_given(checkpoint, plan)
+    digest = checkpoint_digest(checkpoint)
+    if not is_given(checkpoint):
+        require_same_conversion(checkpoint, plan)
+        require_heads(checkpoint, plan)
+    draft, adapters = _draft_of(plan), _adapters_of(plan)
+    inputs = {CHECKPOINT: digest} | ({} if draft is None else {DRAFT: checkpoint_digest(draft)})
+    inputs |= {ADAPTERS: digest_of([files_digest(one) for one in adapters])} if adapters else {}
     driver = None if plan.build is None else driver_class()
     return _Work(plan, planned, _Sources(checkpoint, draft), inputs, driver)
 
@@ -187,11 +195,11 @@ def open_engine(folder: Path) -> EngineFacts:
     if not link.is_dir():
         leads = f"leads to {link.readlink()}, which is not there" if link.is_symlink() else "is missing"
         raise _wrong_checkpoint(folder, f"its link {CHECKPOINT} {leads}")
-    checkpoint = read_manifest(link, "checkpoint")
-    found, wanted = checkpoint.digest, manifest.inputs[CHECKPOINT]
+    found, wanted = named_digest(link.resolve()), manifest.inputs[CHECKPOINT]
     if found != wanted:
         raise _wrong_checkpoint(folder, _another(link, found, wanted))
-    require_intact(link.resolve(), checkpoint)
+    if not is_given(link):
+        checkpoint_digest(link.resolve())
     return EngineFacts(folder, manifest, read_stored_plan(folder), link.resolve())
 
 
@@ -206,9 +214,10 @@ def inputs_of(folder: Path, manifest: Manifest) -> tuple[Path, ...]:
             continue
         if not (folder / link).is_dir():
             raise _wrong_checkpoint(folder, f"its link {link} leads to no folder")
-        source = read_manifest(folder / link, "checkpoint")
-        if source.digest != manifest.inputs[name]:
-            raise _wrong_checkpoint(folder, _another(folder / link, source.digest, manifest.inputs[name]))
+        place = (folder / link).resolve()
+        digest = named_digest(place)
+        if digest != manifest.inputs[name]:
+            raise _wrong_checkpoint(folder, _another(place, digest, manifest.inputs[name]))
         found.append((folder / link).resolve())
     return tuple(found)
 
@@ -259,11 +268,18 @@ def _draft_of(plan: Plan) -> Path | None:
     return Path(asked.value)
 
 
-def _checked_draft(folder: Path) -> str:
-    """Return the digest of a draft model's checkpoint, every file of it in place."""
-    source = read_manifest(folder, "checkpoint")
-    require_intact(folder, source)
-    return source.digest
+def _adapters_of(plan: Plan) -> tuple[Path, ...]:
+    """Return the folders of the adapters an engine is built for; raises ``UsageError`` for one that is not here."""
+    asked = plan.build.options.get("--lora_dir") if plan.build else None
+    folders = tuple(map(Path, words(asked.value))) if asked else ()
+    missing = next((one for one in folders if not one.is_dir()), None)
+    if missing is not None:
+        raise UsageError(
+            f"build.options.lora_dir {missing} is no folder here",
+            why="the builder copies the adapters into the engine",
+            hint="name the absolute path of each adapter's folder",
+        )
+    return folders
 
 
 def _take(planned: tuple[Step, ...], stage: Stage, sources: _Sources, progress: Progress, log: Path) -> None:

@@ -23,11 +23,13 @@ class Command:
     template: tuple[str, ...] = ()
     draft: bool = False
     """Whether it reads a draft model too."""
+    read: tuple[str, ...] = ()
+    """Further folders of this machine that it reads: adapters."""
 
     @property
     def places(self) -> tuple[str, ...]:
         """Folders it reads or writes, the written one first."""
-        return (ENGINE, CHECKPOINT_PLACE, *((DRAFT_PLACE,) if self.draft else ()))
+        return (ENGINE, CHECKPOINT_PLACE, *((DRAFT_PLACE,) if self.draft else ()), *self.read)
 
 
 @dataclass(frozen=True)

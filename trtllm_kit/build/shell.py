@@ -15,11 +15,12 @@ from trtllm_kit.build.watch import Watch
 from trtllm_kit.child import end, start
 from trtllm_kit.errors import BuildFailed, KitError, MissingTool, storage_error
 from trtllm_kit.progress import Progress, Silent
-from trtllm_kit.units import format_seconds
+from trtllm_kit.units import counted, format_seconds
 from trtllm_kit.upstream.build_errors import meaning_of
 
 _TAIL_LINES = 5
 _LOOK_SECONDS = 0.2
+_SHOWN = 100
 _CLEAN_UP_SECONDS = 30.0
 _SEARCHED_BYTES = 1 << 20
 """How much of the end of a log is searched for known messages."""
@@ -104,11 +105,19 @@ def _failed(step: Run, log: Path, begin: int, why: str, code: int, *, stopped: b
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("$ ")]
     words = f"its last words: {' / '.join(lines[-_TAIL_LINES:]) or 'none'}"
     known = meaning_of(text, code, step.release) if step.release else None
-    what = f"build step failed: {step.subject()}"
+    what = f"build step failed: {_short(step.subject())}"
     if known is None:
         longer = "raise build.timeout if the log shows it at work; " if stopped and step.release else ""
         return BuildFailed(what, why=f"{why}; {words}", hint=f"{longer}read {log}")
     return BuildFailed(what, why=f"{known.cause}; {why}; {words}", hint=f"{known.fix}; the log is {log}")
+
+
+def _short(command: str) -> str:
+    """Cut a command to a line's length between two words; the log begins with the whole of it."""
+    if len(command) <= _SHOWN:
+        return command
+    shown = command[:_SHOWN].rpartition(" ")[0] or command[:_SHOWN]
+    return f"{shown} ... ({counted(len(command.split()), 'word')}, all in the log)"
 
 
 def _said(log: Path, begin: int) -> str:

@@ -94,6 +94,17 @@ class Store:
                 continue
         yield from sorted(found, key=lambda one: (-one.used_ns, one.key))
 
+    def unreadable(self) -> dict[str, str]:
+        """Return why an engine that is there cannot be read, by its key; one removed meanwhile is none."""
+        found = {}
+        for key in self.finished():
+            try:
+                self.entry(key)
+            except ManifestError as error:
+                if self.place(key).is_dir():
+                    found[key] = error.why
+        return found
+
     def entry(self, key: str) -> Entry:
         """Return one engine; raises ``ManifestError``."""
         folder = self.place(key)

@@ -8,8 +8,8 @@ from trtllm_kit.build.llm_api import CHECKPOINT
 from trtllm_kit.build.runner import Command, wrapped
 from trtllm_kit.build.step import Link, Run, Step
 from trtllm_kit.errors import NoToolchain
+from trtllm_kit.plan.build_options import words
 from trtllm_kit.plan.plan import BuildPlan, Plan
-from trtllm_kit.plan.settle_build import draft_options
 from trtllm_kit.spec.profile_build import OptionValue
 from trtllm_kit.upstream.trtllm_build import build_flag
 
@@ -36,7 +36,8 @@ def trtllm_build_steps(plan: Plan) -> tuple[Step, ...]:
     if build.draft_ranks is None:
         return (model,)
     link = Link(path=DRAFT_CHECKPOINT, to="draft")
-    return (link, model, _run(plan, build, draft_options(build), DRAFT_CHECKPOINT, DRAFT, build.draft_ranks.value))
+    chosen = {name: decided.value for name, decided in (build.draft_options or {}).items()}
+    return (link, model, _run(plan, build, chosen, DRAFT_CHECKPOINT, DRAFT, build.draft_ranks.value))
 
 
 def engine_files(ranks: int, folder: str = ".") -> tuple[str, ...]:
@@ -49,17 +50,18 @@ def _run(
     plan: Plan, build: BuildPlan, options: Mapping[str, OptionValue], checkpoint: str, folder: str, ranks: int
 ) -> Run:
     timings = _TIMINGS.format("model" if folder == "." else folder)
-    words = [PROGRAM, "--checkpoint_dir", checkpoint, "--output_dir", folder, "--output_timing_cache", timings]
+    argv = [PROGRAM, "--checkpoint_dir", checkpoint, "--output_dir", folder, "--output_timing_cache", timings]
     for name, value in options.items():
         flag = build_flag(plan.release.value, name)
         if flag is not None:
-            words += flag.argv(value)
+            argv += flag.argv(value)
     command = Command(
-        words=tuple(words),
+        words=tuple(argv),
         environment=plan.variables,
         image=build.image.value if build.image else None,
         template=build.template.value if build.template else (),
         draft=build.draft_ranks is not None,
+        read=words(options.get("--lora_dir")),
     )
     started = wrapped(build.runner.value, command)
     return Run(

@@ -7,13 +7,13 @@ shape and byte range, then the data without gaps.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 
 from trtllm_kit.errors import WeightFileError, storage_error
 from trtllm_kit.files import Stamp, UnfitFile, open_file, stamp_of
+from trtllm_kit.light import dataclass
 from trtllm_kit.strict_json import parse_json
 
 INDEX = "model.safetensors.index.json"

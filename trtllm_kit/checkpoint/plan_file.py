@@ -7,10 +7,9 @@ import os
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
-
 from trtllm_kit.errors import ManifestError, storage_error
 from trtllm_kit.files import UnfitFile, read_file
+from trtllm_kit.frozen import Frozen
 from trtllm_kit.plan.conversion import ConversionRecord
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.spec.model import ModelSpec
@@ -18,7 +17,7 @@ from trtllm_kit.spec.model import ModelSpec
 PLAN_FILE = "trtkit-plan.json"
 CONVERSION_FILE = "trtkit-conversion.json"
 
-_Record = TypeVar("_Record", bound=BaseModel)
+_Record = TypeVar("_Record", bound=Frozen)
 
 
 def plan_text(plan: Plan) -> str:
@@ -48,7 +47,7 @@ def stored_model(folder: Path) -> ModelSpec:
     return read_conversion(folder).model
 
 
-def _text(record: BaseModel) -> str:
+def _text(record: Frozen) -> str:
     return json.dumps(record.model_dump(mode="json"), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -60,7 +59,7 @@ def _read(folder: Path, name: str, kind: type[_Record], holders: str, makers: st
         there = f"every {holders} that trtkit makes has one"
         why = there if folder.is_dir() else "there is no folder of that name"
         raise ManifestError(f"{folder} holds no {name}", why=why, hint=f"give a folder made by {makers}") from None
-    except (ValidationError, UnfitFile) as error:
+    except (ValueError, UnfitFile) as error:
         why = error.unfit if isinstance(error, UnfitFile) else f"it is not of schema 1: {error}"
         raise ManifestError(f"{path} cannot be read", why=why, hint="make the folder again") from None
     except OSError as error:

@@ -18,7 +18,7 @@ _POINTER = b"version https://git-lfs"
 _LARGEST_POINTER = 1024
 _LENGTH_BYTES = 8
 _MOST_HEADER = 100_000_000
-_ENDS = re.compile(rb'"data_offsets"\s*:\s*\[\s*\d+\s*,\s*(\d{1,19})\s*\]')
+_ENDS = rb'"data_offsets"\s*:\s*\[\s*\d+\s*,\s*(\d{1,19})\s*\]'
 """The end of a tensor; within a name or a text of the header its quotes would be escaped."""
 
 
@@ -79,7 +79,7 @@ def _extent(path: Path) -> Extent | None:
         if not 2 <= length <= _MOST_HEADER:
             return None
         text = file.read(length)
-    ends = [int(found[1]) for found in _ENDS.finditer(text)]
+    ends = [int(found[1]) for found in re.finditer(_ENDS, text)]
     return Extent(header=_LENGTH_BYTES + length, data=max(ends, default=0) if len(text) == length else 0)
 
 

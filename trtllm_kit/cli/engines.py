@@ -38,12 +38,14 @@ def list_engines(context: typer.Context, store: StoreArgument) -> None:
     session: Session = context.obj
     opened = open_store(store)
     found = [(entry, users(opened, entry, _served)) for entry in opened.entries()]
+    unfinished, unreadable = opened.unfinished(), opened.unreadable()
     document = {
         "store": str(store),
         "engines": [_entry_document(entry, used) for entry, used in found],
-        "unfinished": opened.unfinished(),
+        "unfinished": unfinished,
+        "unreadable": unreadable,
     }
-    session.result(document, lambda: _listed(found, opened.unfinished()))
+    session.result(document, lambda: _listed(found, unfinished, unreadable))
 
 
 @app.command("explain")
@@ -187,7 +189,7 @@ def _entry_document(entry: Entry, used: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _listed(found: list[tuple[Entry, tuple[str, ...]]], unfinished: list[str]) -> str:
+def _listed(found: list[tuple[Entry, tuple[str, ...]]], unfinished: list[str], unreadable: dict[str, str]) -> str:
     rows = []
     for entry, used in found:
         facts = entry.manifest.facts
@@ -196,6 +198,7 @@ def _listed(found: list[tuple[Entry, tuple[str, ...]]], unfinished: list[str]) -
     columns = ("key", "profile", "release", "toolchain", "ranks", "size", "last used", "used by")
     shown = [table(columns, rows) if rows else "no engine"]
     shown += [f"unfinished: {key[:_SHORT]}, which the same build goes on with" for key in unfinished]
+    shown += [f"unreadable: {key[:_SHORT]}, which engines prune can remove: {why}" for key, why in unreadable.items()]
     return "\n".join(shown)
 
 

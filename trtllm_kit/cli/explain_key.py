@@ -22,7 +22,11 @@ def complete_key(incomplete: str) -> list[str]:
 
 KeyArgument = Annotated[
     str,
-    typer.Argument(metavar="KEY", help="Dotted key, a section, or environment.NAME.", autocompletion=complete_key),
+    typer.Argument(
+        metavar="KEY",
+        help="Dotted key, a section, environment.NAME, or build.options.NAME.",
+        autocompletion=complete_key,
+    ),
 ]
 
 

@@ -58,6 +58,12 @@ VersionOption = Annotated[
     typer.Option("--trtllm-version", metavar="V", help="TensorRT-LLM release that will serve, before any other word."),
 ]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Let WARNING findings fail the verb (exit 1).")]
+MountOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mount", metavar="HOST:PATH", help="Where the server sees a folder of this machine; may be repeated."
+    ),
+]
 LockWaitOption = Annotated[
     float,
     typer.Option(
@@ -135,3 +141,15 @@ def gate_of(gate: str | None, asked: Quality | None = None) -> Quality:
         return limits if gate is None else with_gate(limits, gate)
     except ValueError as error:
         raise UsageError(f"--gate {gate} is not understood", why=str(error), hint="--gate ppl=0.5%,top1=99%") from None
+
+
+def mounted(text: str) -> tuple[Path, str]:
+    """Read HOST:PATH, as container tools have it."""
+    host, _, inside = text.partition(":")
+    if not host or not inside.startswith("/"):
+        raise UsageError(
+            f"--mount {text} is not understood",
+            why="it takes a folder of this machine, a colon, and the absolute path under which the server sees it",
+            hint="--mount /data/models:/models",
+        )
+    return Path(host), inside.rstrip("/")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trtllm_kit.cli.asked import asked_for
 from trtllm_kit.cli.collector import paused
-from trtllm_kit.cli.options import ModelArgument, ProfileOption, StrictOption, VersionOption
+from trtllm_kit.cli.options import ModelArgument, MountOption, ProfileOption, StrictOption, VersionOption, mounted
 from trtllm_kit.cli.session import Session, heading, show_findings, table
 from trtllm_kit.findings import errors, warnings
-from trtllm_kit.units import counted, format_bytes, format_count
+from trtllm_kit.printable import printable
+from trtllm_kit.units import counted, format_bytes, format_count, format_seconds
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from trtllm_kit.lint.report import Read
     from trtllm_kit.plan.effective import Effective
     from trtllm_kit.plan.plan import Plan
     from trtllm_kit.plan.remedies import Remedy
@@ -27,18 +29,57 @@ if TYPE_CHECKING:
 EffectiveOption = Annotated[
     bool, typer.Option("--effective", help="Show too what the release makes of the settings without a word.")
 ]
+AgainstOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--against",
+        metavar="PATH",
+        help="Hold what is there already against the plan: an engine, a checkpoint, a Triton repository, a YAML, "
+        "a script that builds or starts it, a Kubernetes manifest; may be repeated.",
+    ),
+]
 
 
 def plan(
     context: typer.Context,
     model: ModelArgument,
     profile: ProfileOption,
+    *,
     strict: StrictOption = False,
     effective: EffectiveOption = False,
     trtllm_version: VersionOption = None,
+    against: AgainstOption = None,
+    mount: MountOption = None,
 ) -> int:
     """Decide what will be built for MODEL under a profile, and say why. Exit 1 when it cannot run or does not fit."""
-    return run_plan(context.obj, model, profile, strict=strict, show_effective=effective, trtllm_version=trtllm_version)
+    beside = Beside(tuple(against or ()), tuple(map(mounted, mount or ())))
+    return run_plan(
+        context.obj,
+        model,
+        profile,
+        strict=strict,
+        show_effective=effective,
+        trtllm_version=trtllm_version,
+        beside=beside,
+    )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What is there already and is held against a plan."""
+
+    paths: tuple[Path, ...] = ()
+    mounts: tuple[tuple[Path, str], ...] = ()
+
+    def read(self, made: Plan, loaded: LoadedProfile, hardware: Hardware) -> tuple[tuple[Path, Read], ...]:
+        """Lint each path under the plan's release, profile and ranks; raises what ``lint`` raises."""
+        if not self.paths:
+            return ()
+        from trtllm_kit.lint.context import Context
+        from trtllm_kit.lint.run import lint
+
+        context = Context(made.release.value, loaded, hardware, self.mounts, made)
+        return tuple((path, lint(path, context)) for path in self.paths)
 
 
 @paused()
@@ -50,6 +91,7 @@ def run_plan(
     strict: bool = False,
     show_effective: bool = False,
     trtllm_version: str | None = None,
+    beside: Beside | None = None,
 ) -> int:
     """Plan, show the plan with its findings and remedies, return the exit code."""
     from trtllm_kit.plan.decide import make_plan
@@ -61,17 +103,26 @@ def run_plan(
     folder = model_folder(session, model)
     loaded, spec = beside_target(loaded, folder), load_model(folder)
     made = make_plan(spec, loaded, hardware)
+    given = () if beside is None else beside.read(made, loaded, hardware)
     remedies = () if made.memory.fits else _remedies(made, spec, loaded, hardware)
     digest, made, settled = made.digest, _with_folder(made, folder), effective(made, loaded)
-    refused = bool(errors(made.findings)) or (strict and bool(warnings(made.findings)))
-    document = made.model_dump(mode="json") | {
-        "digest": digest,
-        "verdict": "no" if refused else "yes",
-        "remedies": [remedy.model_dump(mode="json") for remedy in remedies],
-        "effective": [row.model_dump(mode="json") for row in settled],
-        "room": [term.model_dump(mode="json") for term in room(made)],
-    }
-    shown = _effective(settled) if show_effective else ""
+    found = (*made.findings, *(one.finding for _, read in given for one in read.findings))
+    refused = bool(errors(found)) or (strict and bool(warnings(found)))
+
+    def document() -> dict[str, Any]:
+        return made.model_dump() | {
+            "digest": digest,
+            "verdict": "no" if refused else "yes",
+            "remedies": [remedy.model_dump() for remedy in remedies],
+            "effective": [row.model_dump() for row in settled],
+            "room": [term.model_dump() for term in room(made)],
+            "against": [
+                {"path": str(path), "kind": read.kind, "findings": [one.document() for one in read.findings]}
+                for path, read in given
+            ],
+        }
+
+    shown = _against(given) + (_effective(settled) if show_effective else "")
     session.result(document, lambda: f"{plan_text(made, remedies, verbose=session.verbose)}{shown}\nplan {digest[:12]}")
     return 1 if refused else 0
 
@@ -83,6 +134,17 @@ def _remedies(made: Plan, spec: ModelSpec, loaded: LoadedProfile, hardware: Hard
 
     near = nearest_fits(spec, loaded, hardware)
     return near or other_machines(made, spec, loaded, map(load_hardware, hardware_names()))
+
+
+def _against(given: tuple[tuple[Path, Read], ...]) -> str:
+    """Lay out what the rules say of each thing that is there already."""
+    from trtllm_kit.cli.lint import show_located
+
+    blocks = []
+    for path, read in given:
+        told = "\n".join(map(show_located, read.findings)) or "none"
+        blocks.append(f"\n{heading(f'Against {printable(str(path))}, {read.kind}')}\n{told}")
+    return "".join(blocks)
 
 
 def _effective(settled: tuple[Effective, ...]) -> str:
@@ -97,7 +159,7 @@ def _with_folder(made: Plan, folder: Path) -> Plan:
     """Return the plan with what the rules say of the folder's files too; its digest stays that of the plan alone."""
     from trtllm_kit.checkpoint.weight_facts import weight_facts
     from trtllm_kit.plan.checks import in_order
-    from trtllm_kit.plan.given import weights
+    from trtllm_kit.plan.given.weights import weights
 
     facts = weight_facts(folder, made.model)
     found = () if facts is None else weights(facts, made.model, made.release.value)
@@ -151,16 +213,19 @@ def _decisions(made: Plan, *, verbose: bool) -> str:
 
     rows = []
     for key, decision in made.decisions():
-        rows.append((profile_key(key), _in_words(decision.value), decision.source, decision.reason))
+        rows.append((profile_key(key), _in_words(key, decision.value), decision.source, decision.reason))
     if not verbose:
         rows = [row for row in rows if row[2] != "default"]
     more = "" if verbose else "\n(defaults are not listed: --verbose shows them)"
     return table(("profile key", "value", "from", "because"), rows) + more
 
 
-def _in_words(value: object) -> str:
+def _in_words(key: str, value: object) -> str:
+    """Spell a decision, with the unit that its key ends in."""
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
+    if isinstance(value, int | float) and key.endswith(("_seconds", "_bytes")):
+        return format_seconds(value) if key.endswith("_seconds") else format_bytes(int(value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -72,7 +72,7 @@ def show(
     document: dict[str, Any] = {
         "key": key,
         "found": [_entry_document(row) for row in found],
-        "renames": [one.document() for one in led],
+        "renames": [one.model_dump() for one in led],
     }
     session.result(document, lambda: _shown(found, led))
     return 0
@@ -140,7 +140,7 @@ def _nothing(key: str, table_name: str | None, near: tuple[str, ...]) -> str:
 def _entry_document(row: Entry) -> dict[str, Any]:
     from trtllm_kit.upstream.lookup import releases_of
 
-    return row.document() | {"releases": list(releases_of(row))}
+    return row.model_dump() | {"releases": list(releases_of(row))}
 
 
 def _shown(found: list[Entry], led: tuple[Rename, ...]) -> str:

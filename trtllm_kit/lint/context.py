@@ -10,6 +10,7 @@ from trtllm_kit.upstream.facts import version_key
 from trtllm_kit.upstream.releases import known_releases, release
 
 if TYPE_CHECKING:
+    from trtllm_kit.plan.plan import Plan
     from trtllm_kit.spec.hardware import Hardware
     from trtllm_kit.spec.load import LoadedProfile
 
@@ -24,6 +25,18 @@ class Context:
     hardware: Hardware | None = None
     mounts: tuple[tuple[Path, str], ...] = ()
     """Folders of this machine, and where the server sees each."""
+    plan: Plan | None = None
+    """What is planned, where something is linted beside it."""
+
+    @property
+    def ranks(self) -> int | None:
+        """Ranks that are planned, or that the profile asks for; None where neither says."""
+        if self.plan is not None:
+            return self.plan.parallelism.world_size
+        asked = self.loaded.profile.parallelism if self.loaded is not None else None
+        if asked is None or not isinstance(asked.tensor, int):
+            return None
+        return asked.tensor * asked.pipeline
 
     def here(self, place: str) -> tuple[Path, bool | None]:
         """Return where a path of the server's is on this machine, and whether something is there.

@@ -8,10 +8,11 @@ from typing import Any
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.lint.context import Context
+from trtllm_kit.lint.kinds import Kind
 from trtllm_kit.lint.read import not_read, read_bytes
 from trtllm_kit.lint.report import Located, Read, in_order, located
 from trtllm_kit.lint.yaml_text import Yaml, YamlError, parse_yaml
-from trtllm_kit.plan.given.documents import document
+from trtllm_kit.plan.given.documents import document, metrics
 from trtllm_kit.plan.given.values import values
 
 _PYTORCH = ("pytorch", None)
@@ -25,7 +26,16 @@ def lint_document(path: Path, kind: str, context: Context) -> Read:
         raise not_read(path, f"it is no YAML that a server loads: {error}") from None
     release, said_by = context.settle(None)
     facts = {"keys": len(read.places), "backend": str(read.data.get("backend", "pytorch"))}
-    return Read(kind, release, said_by, facts, in_order(document_findings(read, path.name, release)))
+    found = list(document_findings(read, path.name, release))
+    if kind == Kind.DOCUMENT and _watched(context):
+        found += located(metrics(read.data, release), path.name, read.places)
+    return Read(kind, release, said_by, facts, in_order(found))
+
+
+def _watched(context: Context) -> bool:
+    """Whether the profile asks for alerts of its own, so that somebody reads the server's metrics."""
+    alerts = context.loaded.profile.alerts if context.loaded is not None else {}
+    return any(one.enabled is not False for one in alerts.values())
 
 
 def document_findings(read: Yaml, file: str, release: str, own: frozenset[str] = frozenset()) -> Iterator[Located]:

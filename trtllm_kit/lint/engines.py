@@ -68,17 +68,17 @@ def engine_findings(
         return
     yield from located(serving(engine, _where(release, context)), config)
     yield from located(plugin_types(engine, release), config)
-    yield from located(lengths(engine, release), config)
+    yield from located(lengths(engine, release, _free(engine, context)), config)
     if context.loaded is not None and part != "draft":
-        yield from located(_asked(engine, release, context.loaded.profile, reuses=reuses), config)
+        yield from located(_asked(engine, release, context, context.loaded.profile, reuses=reuses), config)
 
 
-def _asked(engine: EngineFacts, release: str, profile: DeployProfile, *, reuses: bool) -> Iterator[Finding]:
+def _asked(
+    engine: EngineFacts, release: str, context: Context, profile: DeployProfile, *, reuses: bool
+) -> Iterator[Finding]:
     """Yield what does not go with the profile: its ranks, its requests, the reuse it wants."""
-    split = (profile.parallelism.tensor, profile.parallelism.pipeline)
-    if all(isinstance(one, int) for one in split):
-        ranks = int(split[0]) * int(split[1])
-        yield from launch(LaunchFacts(release, ranks=ranks, wanted_ranks=engine.ranks))
+    if context.ranks is not None:
+        yield from launch(LaunchFacts(release, ranks=context.ranks, wanted_ranks=engine.ranks))
     yield from reuse(
         engine,
         release,
@@ -94,6 +94,14 @@ def _where(release: str, context: Context) -> ServingFacts:
     gpu = context.hardware.gpu if context.hardware is not None else None
     capability = gpu.compute_capability if gpu is not None and gpu.kind == "gpu" else None
     return ServingFacts(release, compute_capability=capability)
+
+
+def _free(engine: EngineFacts, context: Context) -> float | None:
+    """Return what the largest rank's file leaves of a GPU, bytes; None where no machine is known."""
+    gpu = context.hardware.gpu if context.hardware is not None else None
+    if gpu is None or gpu.kind != "gpu" or not engine.files:
+        return None
+    return gpu.memory_bytes.value - max(engine.files.values())
 
 
 def _capability(folder: Path) -> int | None:

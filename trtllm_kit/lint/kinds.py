@@ -9,7 +9,7 @@ from typing import Any
 
 from trtllm_kit.errors import NotLinted
 from trtllm_kit.files import NOTHING, what_is
-from trtllm_kit.lint.read import names_in, read_json
+from trtllm_kit.lint.read import names_in, read_bytes, read_json
 
 CONFIG, MODEL_CONFIG, ARGUMENTS = "config.json", "config.pbtxt", "llm_args.yaml"
 INDEX = "model.safetensors.index.json"
@@ -17,6 +17,8 @@ _RANK_ENGINE = re.compile(r"rank\d+\.engine")
 _ENCODER_DECODER = ("encoder", "decoder")
 """Folders of the two engines of an encoder-decoder model."""
 _RANK_WEIGHTS = re.compile(r"rank\d+\.safetensors")
+_MANIFEST = (re.compile(rb"^apiVersion:", re.MULTILINE), re.compile(rb"^kind:", re.MULTILINE))
+"""Keys that every document of Kubernetes has."""
 
 
 class Kind(StrEnum):
@@ -26,6 +28,8 @@ class Kind(StrEnum):
     ARGUMENTS = "engine folder of the LLM API"
     CHECKPOINT = "TensorRT-LLM checkpoint"
     DOCUMENT = "LLM-API YAML"
+    MANIFEST = "Kubernetes manifest"
+    SCRIPT = "shell script"
     REPOSITORY = "Triton repository"
     TRITON_MODEL = "model of a Triton repository"
     MODEL = "Hugging Face folder"
@@ -35,7 +39,8 @@ LOOKED_FOR = (
     "config.json with build_config, or rank*.engine (an engine folder)",
     "llm_args.yaml (an engine folder of the LLM API)",
     "config.json with architecture and mapping, or rank*.safetensors (a TensorRT-LLM checkpoint)",
-    "a .yaml file (LLM-API YAML)",
+    "a .yaml file (LLM-API YAML, or a Kubernetes manifest with apiVersion and kind)",
+    "a .sh file (a script that builds or starts a server)",
     "*/config.pbtxt (a Triton repository), config.pbtxt (a model of one)",
     "config.json with architectures or model_type, or *.safetensors (a Hugging Face folder)",
 )
@@ -54,7 +59,9 @@ def kind_of(path: Path) -> Kind:
             hint="check the path" if missing else "give a folder or a regular file",
         )
     if path.suffix in (".yaml", ".yml"):
-        return Kind.DOCUMENT
+        return Kind.MANIFEST if is_manifest(read_bytes(path)) else Kind.DOCUMENT
+    if path.suffix in (".sh", ".bash"):
+        return Kind.SCRIPT
     if path.suffix == ".pbtxt":
         raise NotLinted(
             f"{path} cannot be linted alone",
@@ -62,6 +69,11 @@ def kind_of(path: Path) -> Kind:
             hint=f"trtkit lint {path.resolve().parent}",
         )
     raise _unknown(path, f"a file named {path.name}")
+
+
+def is_manifest(raw: bytes) -> bool:
+    """Whether a YAML file is one of Kubernetes'."""
+    return all(mark.search(raw) for mark in _MANIFEST)
 
 
 def _folder(path: Path) -> Kind:

@@ -17,7 +17,8 @@ from trtllm_kit.lint.read import names_in, read_bytes, read_json
 from trtllm_kit.lint.report import Located, Read, in_order, located
 from trtllm_kit.plan.given.engines import reuse
 from trtllm_kit.plan.given.ensembles import ensemble
-from trtllm_kit.plan.given.facts import EngineFacts, RepositoryFacts, TritonModel
+from trtllm_kit.plan.given.facts import EngineFacts, LaunchFacts, RepositoryFacts, TritonModel
+from trtllm_kit.plan.given.launches import launch
 from trtllm_kit.plan.given.llmapi_model import SECTION, llmapi_model
 from trtllm_kit.plan.given.parameters import parameters
 from trtllm_kit.plan.given.repositories import repository
@@ -32,6 +33,8 @@ _PLAN = "trtkit-plan.json"
 _OWN_KEYS = frozenset({SECTION, "logits_post_processors"})
 """Keys of ``model.yaml`` that the model files take themselves."""
 _ENGINE_PATH = "gpt_model_path"
+_ORCHESTRATOR = "TRTLLM_ORCHESTRATOR"
+_ENGINE_BACKENDS = ("tensorrtllm", "tensorrt_llm")
 _ON = frozenset({"true", "True", "TRUE", "1"})
 
 
@@ -58,6 +61,7 @@ def lint_repository(path: Path, kind: str, context: Context) -> Read:
     release, said_by = context.settle(_own_release(path) or (engine.version if engine else None))
     found = [one for model in models for one in _of_model(path, model, release)]
     found += _together(models, engine, release, context)
+    found += located(_leader(models, engine, release, context), "")
     if engine is not None:
         found += (_elsewhere(one, where) for one in engine_findings(engine, "", release, context, reuses=False))
         found += _reuse(models, engine, release)
@@ -161,6 +165,17 @@ def _engine(path: Path, models: list[_Model], context: Context) -> tuple[EngineF
         if holds_engine(folder):
             return read_engine(folder), place
     return None, ""
+
+
+def _leader(models: list[_Model], engine: EngineFacts | None, release: str, context: Context) -> Iterator[Finding]:
+    """Yield that one launch is asked to lead the ranks of several models: MPI ranks come with engines alone."""
+    profile = context.loaded.profile if context.loaded is not None else None
+    if profile is None:
+        return
+    names = [model.config.model.name for model in models if model.config.model.backend in _ENGINE_BACKENDS]
+    ranks = engine.ranks if engine is not None else context.ranks or 1
+    orchestrated = profile.environment.get(_ORCHESTRATOR) == "1"
+    yield from launch(LaunchFacts(release, ranks=ranks, models=len(names), orchestrator=orchestrated))
 
 
 def _reuse(models: list[_Model], engine: EngineFacts, release: str) -> Iterator[Located]:

@@ -16,6 +16,8 @@ def lint(path: Path, context: Context) -> Read:
     folder what ``spec.load.load_model`` raises.
     """
     kind = kind_of(path)
+    if kind in (Kind.SCRIPT, Kind.MANIFEST):
+        return _launch(path, kind, context)
     if kind in (Kind.REPOSITORY, Kind.TRITON_MODEL):
         from trtllm_kit.lint.repositories import lint_repository
 
@@ -35,3 +37,14 @@ def lint(path: Path, context: Context) -> Read:
     from trtllm_kit.lint.models import lint_model
 
     return lint_model(path, kind.value, context)
+
+
+def _launch(path: Path, kind: Kind, context: Context) -> Read:
+    """Lint how a server is started: by a script, or by a cluster."""
+    if kind is Kind.SCRIPT:
+        from trtllm_kit.lint.scripts import lint_script
+
+        return lint_script(path, kind.value, context)
+    from trtllm_kit.lint.manifests import lint_manifest
+
+    return lint_manifest(path, kind.value, context)

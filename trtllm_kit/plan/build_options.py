@@ -6,19 +6,55 @@ Everything that matters is passed, since defaults changed between releases; what
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.plan import Decided, Plan, Source
+from trtllm_kit.spec.adapter import AdapterFacts
 from trtllm_kit.spec.model import Experts
 from trtllm_kit.spec.profile_build import OptionValue
 from trtllm_kit.units import counted
 from trtllm_kit.upstream.builder import fp8_attention_formats, reduces_in_norm, takes_stages_in_norm
-from trtllm_kit.upstream.trtllm_build import build_flag
+from trtllm_kit.upstream.speculation import builder_mode
+from trtllm_kit.upstream.trtllm_build import adapter_module, build_flag
 
 Option = tuple[str, Decided[OptionValue]]
 ON, OFF = "enable", "disable"
-DRAFTS_OF_A_MODEL = "draft_tokens_external"
 _ADA, _HOPPER = 89, 90
+_BY_ROW = "FP8_PER_CHANNEL_PER_TOKEN"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What an engine is built of: the model of a plan, or the draft model beside it."""
+
+    algo: str | None
+    """Upstream's word for the weights; None for 16 bit."""
+    kv_cache: str
+    architecture: str
+    dtype: str
+    """Type of what is in 16 bit, as config.json spells it."""
+    experts: bool
+    tensor: int
+    pipeline: int
+
+    @property
+    def ranks(self) -> int:
+        """Files of the engine."""
+        return self.tensor * self.pipeline
+
+
+def subject_of(plan: Plan) -> Subject:
+    """Return what the engine of a plan is built of."""
+    algo, model, split = plan.quantization.algo, plan.model, plan.parallelism
+    return Subject(
+        algo=algo.value if algo else None,
+        kv_cache=plan.quantization.kv_cache.value,
+        architecture=model.architecture,
+        dtype=model.dtype,
+        experts=any(isinstance(layer.feed_forward, Experts) for layer in model.layers),
+        tensor=split.tensor.value,
+        pipeline=split.pipeline.value,
+    )
 
 
 @dataclass(frozen=True)
@@ -26,10 +62,15 @@ class BuildCase:
     """What the options depend on."""
 
     plan: Plan
+    of: Subject
     asked: dict[str, OptionValue]
     """Options the profile sets, by name with dashes."""
     gpus_per_node: int
     nvlink_domain: int
+    is_draft: bool = False
+    """Whether it is the draft model's engine: it drafts for the plan's, and nobody for it."""
+    adapters: tuple[AdapterFacts, ...] = ()
+    """What is known of the folders of ``--lora_dir``."""
 
     @property
     def version(self) -> str:
@@ -37,18 +78,15 @@ class BuildCase:
         return self.plan.release.value
 
     @property
-    def algo(self) -> str | None:
-        """Upstream's word for the weights; None for 16 bit."""
-        return self.plan.quantization.algo.value if self.plan.quantization.algo else None
-
-    @property
     def mode(self) -> str | None:
-        """The speculative mode; None without."""
+        """The speculative mode; None without, and for a draft."""
+        if self.is_draft:
+            return None
         asked = self.asked.get("--speculative_decoding_mode")
         if asked is not None:
             return str(asked)
-        kinds = ("draft_target", "ngram")
-        return DRAFTS_OF_A_MODEL if self.plan.speculation and self.plan.speculation.kind.value in kinds else None
+        drafting = self.plan.speculation
+        return builder_mode(drafting.kind.value, self.version) if drafting is not None else None
 
 
 def chosen_options(case: BuildCase) -> dict[str, Decided[OptionValue]]:
@@ -89,13 +127,13 @@ def _cache(case: BuildCase) -> Iterator[Option]:
 
 
 def _kernels(case: BuildCase) -> Iterator[Option]:
-    dtype = case.plan.model.dtype
+    dtype = case.of.dtype
     yield "--gpt_attention_plugin", _rule("auto", f"the checkpoint's own type, {dtype}")
     yield "--gemm_plugin", _gemm(case)
-    rowwise = case.plan.quantization.formats.weights == "fp8_rowwise"
+    rowwise = case.of.algo == _BY_ROW
     why = "scales by row are multiplied in that plugin" if rowwise else "the weights have no scales by row"
     yield "--fp8_rowwise_gemm_plugin", _rule("auto" if rowwise else OFF, why)
-    experts = any(isinstance(layer.feed_forward, Experts) for layer in case.plan.model.layers)
+    experts = case.of.experts
     yield "--moe_plugin", _rule("auto" if experts else OFF, "the model has experts" if experts else "it has no experts")
     yield "--low_latency_gemm_plugin", _rule(OFF, "it pays at batches of four and fewer alone")
     yield "--low_latency_gemm_swiglu_plugin", _rule(OFF, "it pays at batches of four and fewer alone")
@@ -104,11 +142,11 @@ def _kernels(case: BuildCase) -> Iterator[Option]:
 
 def _gemm(case: BuildCase) -> Decided[OptionValue]:
     flag = build_flag(case.version, "--gemm_plugin")
-    if case.algo == "NVFP4" and flag is not None and flag.accepts("nvfp4"):
+    if case.of.algo == "NVFP4" and flag is not None and flag.accepts("nvfp4"):
         return _rule("nvfp4", "NVFP4 weights are multiplied in that plugin")
     if case.asked.get("--weight_streaming") is True:
         return _rule(OFF, "weights inside a plugin cannot be streamed")
-    if case.algo in ("FP8", "MIXED_PRECISION"):
+    if case.of.algo in ("FP8", "MIXED_PRECISION"):
         return _rule(OFF, "TensorRT's own FP8 kernels are the quicker ones at large batches")
     return _rule("auto", "the plugin's kernels, in the checkpoint's own type")
 
@@ -122,23 +160,23 @@ def _attention(case: BuildCase) -> Iterator[Option]:
 
 
 def _paged(case: BuildCase) -> tuple[bool, str]:
-    cache, runtime = case.plan.quantization.kv_cache.value, case.plan.runtime
+    cache, runtime = case.of.kv_cache, case.plan.runtime
     if cache == "int8":
         return False, "it cannot read an INT8 KV cache"
-    if cache == "fp8" and case.algo not in fp8_attention_formats(case.version):
+    if cache == "fp8" and case.of.algo not in fp8_attention_formats(case.version):
         return False, f"with an FP8 KV cache it needs {' or '.join(fp8_attention_formats(case.version))} weights"
     if cache == "fp8" and case.plan.compute_capability < _ADA:
         return False, f"with an FP8 KV cache it needs compute capability {_ADA}"
     needs = {"block reuse": runtime.enable_block_reuse.value, "chunked prefill": runtime.chunked_prefill.value,
-             "speculation": case.mode is not None}  # fmt: skip
+             "speculation": case.is_draft or case.mode is not None}  # fmt: skip
     wanted = [name for name, needed in needs.items() if needed]
     return bool(wanted), f"{', '.join(wanted)} cannot do without it" if wanted else "nothing asked for needs it"
 
 
 def _fp8_attention(case: BuildCase, *, paged: bool) -> tuple[bool, str]:
-    if case.plan.quantization.kv_cache.value != "fp8":
+    if case.of.kv_cache != "fp8":
         return False, "the KV cache is not FP8"
-    if case.algo not in fp8_attention_formats(case.version):
+    if case.of.algo not in fp8_attention_formats(case.version):
         return False, "the weights have no FP8 scales for it"
     if case.plan.compute_capability < _ADA:
         return False, f"it needs compute capability {_ADA}"
@@ -146,26 +184,26 @@ def _fp8_attention(case: BuildCase, *, paged: bool) -> tuple[bool, str]:
 
 
 def _fusions(case: BuildCase) -> Iterator[Option]:
-    fused = case.algo in (None, "FP8", "MIXED_PRECISION")
+    fused = case.of.algo in (None, "FP8", "MIXED_PRECISION")
     yield "--use_fused_mlp", _rule(ON if fused else OFF, "one GEMM for gate and up" if fused else "not for that format")
     reduced, why = _reduce_fusion(case)
     yield "--reduce_fusion", _rule(ON if reduced else OFF, why)
     asked = case.asked.get("--reduce_fusion", ON if reduced else OFF) == ON
-    near = case.plan.parallelism.tensor.value <= case.nvlink_domain
-    buffer = asked and near and case.algo == "FP8" and case.plan.model.architecture == "LlamaForCausalLM"
+    near = case.of.tensor <= case.nvlink_domain
+    buffer = asked and near and case.of.algo == "FP8" and case.of.architecture == "LlamaForCausalLM"
     why = "FP8 Llama with fused reductions" + ("" if buffer else " over NVLink alone")
     yield "--user_buffer", _rule(ON if buffer else OFF, why)
-    norm = case.algo == "NVFP4" and not asked and case.plan.model.architecture == "LlamaForCausalLM"
+    norm = case.of.algo == "NVFP4" and not asked and case.of.architecture == "LlamaForCausalLM"
     why = "NVFP4 Llama without fused reductions" if norm else "made for NVFP4 Llama without fused reductions"
     yield "--norm_quant_fusion", _rule(ON if norm else OFF, why)
     yield "--multiple_profiles", _rule(OFF, "several profiles cost several times the time of the build")
 
 
 def _reduce_fusion(case: BuildCase) -> tuple[bool, str]:
-    split, architecture = case.plan.parallelism, case.plan.model.architecture
-    if split.tensor.value == 1:
+    split, architecture = case.of, case.of.architecture
+    if split.tensor == 1:
         return False, "there is nothing to reduce with one tensor rank"
-    if split.pipeline.value > 1 and not takes_stages_in_norm(case.version):
+    if split.pipeline > 1 and not takes_stages_in_norm(case.version):
         return False, "the release switches it off with pipeline stages"
     if architecture not in reduces_in_norm(case.version):
         return False, f"the release has it for {', '.join(reduces_in_norm(case.version))} alone"
@@ -184,14 +222,38 @@ def _drafts(case: BuildCase) -> Iterator[Option]:
 
 
 def _lora(case: BuildCase) -> Iterator[Option]:
-    used = any(case.asked.get(name) for name in ("--lora_target_modules", "--lora_dir"))
-    dtype = case.plan.model.dtype
-    why = f"adapters in the layers' own type, {dtype}" if used else "no adapters are asked for"
-    yield "--lora_plugin", _rule(dtype if used else OFF, why)
+    used = not case.is_draft and any(case.asked.get(name) for name in ("--lora_target_modules", "--lora_dir"))
+    why = f"adapters in the layers' own type, {case.of.dtype}" if used else "no adapters are asked for"
+    yield "--lora_plugin", _rule(case.of.dtype if used else OFF, why)
+    places = words(case.asked.get("--lora_dir")) if used else ()
+    if places:
+        nemo = all(place.endswith(".nemo") for place in places)
+        yield "--lora_ckpt_source", _rule("nemo" if nemo else "hf", "by the names in lora_dir")
+    if places and case.adapters:
+        ranks, modules = largest_rank(case.adapters), target_modules(case.adapters)
+        yield "--max_lora_rank", _rule(ranks, f"the largest r of {counted(len(case.adapters), 'adapter')}")
+        if modules:
+            yield "--lora_target_modules", _rule(modules, "target_modules of the adapters")
+
+
+def words(value: OptionValue | None) -> tuple[str, ...]:
+    """Return the words of an option that takes several; none where it is not set."""
+    return tuple(map(str, value)) if isinstance(value, tuple) else () if value is None else (str(value),)
+
+
+def largest_rank(adapters: tuple[AdapterFacts, ...]) -> int:
+    """Return the rank that holds every adapter."""
+    return max(one.rank for one in adapters)
+
+
+def target_modules(adapters: tuple[AdapterFacts, ...]) -> tuple[str, ...]:
+    """Return what the builder calls the layers that adapters change; none where one changes what it has no name for."""
+    named = [adapter_module(layer) for one in adapters for layer in one.layers]
+    return () if None in named else tuple(dict.fromkeys(name for name in named if name is not None))
 
 
 def _work(case: BuildCase) -> Iterator[Option]:
-    ranks = case.plan.parallelism.world_size
+    ranks = case.of.ranks
     workers = min(ranks, case.gpus_per_node)
     yield (
         "--workers",

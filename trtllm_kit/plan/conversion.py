@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from trtllm_kit.frozen import Frozen
 from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.plan import CalibrationPlan, Plan, digest_of
 from trtllm_kit.plan.quantization import Maker
@@ -17,11 +16,7 @@ from trtllm_kit.spec.profile_formats import KvFormat, PartFormat, WeightFormat
 from trtllm_kit.upstream.quant_algos import Layout
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FormatRecord(_Frozen):
+class FormatRecord(Frozen):
     """Number formats."""
 
     weights: WeightFormat
@@ -41,7 +36,7 @@ class FormatRecord(_Frozen):
         return Formats(self.weights, self.kv_cache, self.exclude, self.groups or {}, self.group_size)
 
 
-class RankRecord(_Frozen):
+class RankRecord(Frozen):
     """How the weights are cut into files of ranks, and for which release, whose field names they take."""
 
     release: str
@@ -50,7 +45,7 @@ class RankRecord(_Frozen):
     expert: int
 
 
-class CalibrationRecord(_Frozen):
+class CalibrationRecord(Frozen):
     """What static scales are measured on; of the text its content, not where it lies."""
 
     samples: int
@@ -68,7 +63,7 @@ class CalibrationRecord(_Frozen):
     """What the command line of ``convert`` set; a profile that says otherwise is no drift."""
 
 
-class ConversionRecord(_Frozen):
+class ConversionRecord(Frozen):
     """One conversion, kept in its checkpoint as ``trtkit-conversion.json``."""
 
     schema_version: Literal[1] = 1

@@ -11,7 +11,6 @@ from trtllm_kit.plan.formats import FORMATS, Formats
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.quantization import MADE_HERE
-from trtllm_kit.plan.remedies import nearest_to, summary
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.plan.weights import held_by_stage
 from trtllm_kit.spec.hardware import Hardware
@@ -31,6 +30,8 @@ def make_plan(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Pl
     plan = settle(model, loaded, hardware)
     if not any(finding.rule == MEMORY_RULE for finding in errors(plan.findings)):
         return plan
+    from trtllm_kit.plan.remedies import nearest_to, summary  # most plans fit
+
     remedies = nearest_to(plan, model, loaded, hardware)
     text = summary(remedies) or _no_remedy(plan, hardware)
     findings = tuple(_with_suggestion(finding, text) for finding in plan.findings)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic import BaseModel, ConfigDict
-
+from trtllm_kit.frozen import Frozen
 from trtllm_kit.plan.plan import Plan, profile_key
 from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.profile import DeployProfile
@@ -15,10 +14,8 @@ from trtllm_kit.upstream.rewrites import Name, rewrite
 _TWO_MODELS = ("ngram", "draft_target")
 
 
-class Effective(BaseModel):
+class Effective(Frozen):
     """One setting: what was asked, what holds without a word, what the release makes of it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
     """Of the deploy profile."""

@@ -13,15 +13,19 @@ from trtllm_kit.errors import UsageError
 from trtllm_kit.plan.checks import RULES
 from trtllm_kit.plan.llm_keys import LLM_API_KEYS, SETTINGS
 from trtllm_kit.plan.plan import profile_key
+from trtllm_kit.plan.settle_build import PLACES
 from trtllm_kit.plan.speculation_keys import FIELDS
 from trtllm_kit.spec.inherit import BASE
 from trtllm_kit.spec.load import LoadedProfile, profile_schema
 from trtllm_kit.spec.schema_words import SchemaWords
 from trtllm_kit.upstream.environment import ranges_of, variable, variables
 from trtllm_kit.upstream.llm_api import limits_section, llm_api_key, releases_read
+from trtllm_kit.upstream.releases import known_releases
 from trtllm_kit.upstream.speculation import KINDS, SECTION, decoding_type, speculation_field
+from trtllm_kit.upstream.trtllm_build import build_flag, build_flags, every_build_flag
 
 ENVIRONMENT = "environment"
+OPTIONS = "build.options"
 _OWN_KEYS = {
     "engine.cuda_graphs": "cuda_graph_config",
     "engine.cuda_graph_max_batch_size": "cuda_graph_config.max_batch_size",
@@ -64,11 +68,16 @@ class Explanation(BaseModel):
 
 
 def explain(key: str, profiles: Iterable[LoadedProfile]) -> Explanation:
-    """Explain a dotted key, or ``environment.NAME``; raises ``UsageError`` with a near spelling for an unknown one."""
+    """Explain a dotted key, ``environment.NAME`` or ``build.options.NAME``.
+
+    Raises ``UsageError`` with a near spelling for an unknown one.
+    """
     loaded = tuple(profiles)
     section, _, name = key.partition(".")
     if section == ENVIRONMENT and name:
         return _variable(name, loaded)
+    if key.startswith(f"{OPTIONS}."):
+        return _option(key, loaded)
     schema = profile_schema()
     node = _node(schema, key)
     if node is None:
@@ -88,10 +97,11 @@ def explain(key: str, profiles: Iterable[LoadedProfile]) -> Explanation:
 
 
 def keys() -> tuple[str, ...]:
-    """Return every dotted key of a profile, sections included, and every known variable as ``environment.NAME``."""
+    """Return every dotted key of a profile, sections included, each known variable and option of the builder."""
     schema = profile_schema()
     named = (f"{ENVIRONMENT}.{name}" for name in dict.fromkeys(row.name for row in variables()))
-    return (*_keys(schema, schema, ""), *named)
+    options = (f"{OPTIONS}.{name.removeprefix('--')}" for name in every_build_flag() if name not in PLACES)
+    return (*_keys(schema, schema, ""), *named, *options)
 
 
 def cost_of(description: str) -> str:
@@ -117,6 +127,39 @@ def _variable(name: str, loaded: tuple[LoadedProfile, ...]) -> Explanation:
         ),
         set_by={one.profile.name: one.profile.environment[name] for one in loaded if name in one.profile.environment},
         checks=_checks(ENVIRONMENT),
+    )
+
+
+def _option(key: str, loaded: tuple[LoadedProfile, ...]) -> Explanation:
+    """Explain an option of ``trtllm-build``: what each release that builds engines takes, and its own default."""
+    name = f"--{key.removeprefix(f'{OPTIONS}.')}"
+    found = [(version, build_flag(version, name)) for version in known_releases() if build_flags(version)]
+    known = [flag for _, flag in found if flag is not None]
+    if not known or name in PLACES:
+        raise _unknown(key)
+    cost = "It costs a failed build where the model, the GPU or the release do not suit it."
+    return Explanation(
+        key=key,
+        description=f"Option {known[-1].flag} of trtllm-build, in place of what trtkit chooses: trtkit plan --verbose "
+        f"shows what that is, and why. {cost}",
+        values=known[-1].values,
+        default=None,
+        cost=cost,
+        becomes=tuple(
+            Becomes(
+                release=version,
+                key=flag.flag if flag else None,
+                default=flag.default if flag else None,
+                allowed=flag.choices if flag else (),
+            )
+            for version, flag in found
+        ),
+        set_by={
+            one.profile.name: one.profile.build.options[name.removeprefix("--")]
+            for one in loaded
+            if name.removeprefix("--") in one.profile.build.options
+        },
+        checks=_checks(OPTIONS),
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import ceil
 
+from trtllm_kit.light import dataclass
 from trtllm_kit.spec.profile_formats import GROUPED, KvFormat, PartFormat, WeightFormat
 
 GROUP_SIZE = 128

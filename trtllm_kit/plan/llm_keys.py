@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.spec.model import Attention, ModelSpec
 from trtllm_kit.upstream.memory import holds_window_only

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from math import ceil, floor
 
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan import formats as number_formats
 from trtllm_kit.plan.formats import FORMATS, Formats
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank, stages

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
+from trtllm_kit.light import dataclass
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.model import Attention, DeltaNet, Experts, KimiDelta, Layer, Mamba, ModelSpec
 from trtllm_kit.units import counted

@@ -7,30 +7,26 @@ import json
 from collections.abc import Iterator
 from typing import Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from trtllm_kit.findings import Finding
+from trtllm_kit.frozen import Frozen
 from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.quantization import Maker
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import Runtime, Serve
 from trtllm_kit.spec.profile_build import OptionValue, Runner
-from trtllm_kit.spec.profile_formats import Calibration, KvFormat, PartFormat, WeightFormat
+from trtllm_kit.spec.profile_formats import Backend, KvFormat, PartFormat, WeightFormat
 from trtllm_kit.spec.profile_sections import SpeculationKind
+from trtllm_kit.spec.system_text import PathText
 from trtllm_kit.upstream.quant_algos import Layout
 
 Source = Literal["profile", "default", "model", "hardware", "upstream", "rule"]
 """Who decided: the operator's document, its defaults, a fact, an upstream limit, or a rule of ours."""
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 T = TypeVar("T")
 
 
-class Decided(_Frozen, Generic[T]):
+class Decided(Frozen, Generic[T]):
     """One decision."""
 
     value: T
@@ -38,7 +34,7 @@ class Decided(_Frozen, Generic[T]):
     reason: str
 
 
-class QuantizationPlan(_Frozen):
+class QuantizationPlan(Frozen):
     """Number formats."""
 
     weights: Decided[WeightFormat]
@@ -67,7 +63,7 @@ class QuantizationPlan(_Frozen):
         )
 
 
-class ParallelismPlan(_Frozen):
+class ParallelismPlan(Frozen):
     """How the model is split."""
 
     tensor: Decided[int]
@@ -84,7 +80,7 @@ class ParallelismPlan(_Frozen):
         return self.tensor.value * self.pipeline.value
 
 
-class LimitsPlan(_Frozen):
+class LimitsPlan(Frozen):
     """What the server accepts at once."""
 
     max_batch_size: Decided[int]
@@ -93,7 +89,7 @@ class LimitsPlan(_Frozen):
     max_beam_width: Decided[int]
 
 
-class RuntimePlan(_Frozen):
+class RuntimePlan(Frozen):
     """Settings of the runtime."""
 
     runtime: Decided[Runtime]
@@ -110,7 +106,7 @@ class RuntimePlan(_Frozen):
     secondary_offload_min_priority: Decided[int] | None = None
 
 
-class EnginePlan(_Frozen):
+class EnginePlan(Frozen):
     """Settings of the PyTorch backend; ``auto`` is left to the release."""
 
     overlap_scheduler: Decided[bool]
@@ -126,7 +122,7 @@ class EnginePlan(_Frozen):
     """Places for experts over all expert ranks; None keeps one of each expert."""
 
 
-class SpeculationPlan(_Frozen):
+class SpeculationPlan(Frozen):
     """Speculative decoding; what means nothing to the kind, or was not asked, is None."""
 
     kind: Decided[SpeculationKind]
@@ -139,7 +135,7 @@ class SpeculationPlan(_Frozen):
     max_ngram: Decided[int] | None = None
 
 
-class BuildPlan(_Frozen):
+class BuildPlan(Frozen):
     """How ``trtllm-build`` is run, for plans of that toolchain."""
 
     options: dict[str, Decided[OptionValue]]
@@ -149,11 +145,13 @@ class BuildPlan(_Frozen):
     """Container of a runner that needs one; None for the others, and where no container holds the release."""
     template: Decided[tuple[str, ...]] | None = None
     timeout_seconds: Decided[float]
+    draft_options: dict[str, Decided[OptionValue]] | None = None
+    """Those of the draft model's engine, which suit its own format and ranks; None without one."""
     draft_ranks: Decided[int] | None = None
     """Engine files of the draft model that is built beside the model's; None without one."""
 
 
-class MemoryTerm(_Frozen):
+class MemoryTerm(Frozen):
     """One line of the memory table, bytes on the fullest GPU."""
 
     name: str
@@ -162,7 +160,7 @@ class MemoryTerm(_Frozen):
     """The arithmetic, with its numbers."""
 
 
-class MemoryPlan(_Frozen):
+class MemoryPlan(Frozen):
     """Memory of the fullest GPU, term by term."""
 
     capacity_bytes: int
@@ -202,7 +200,7 @@ class MemoryPlan(_Frozen):
         return self.holds_asked and self.holds_longest
 
 
-class CommunicationPlan(_Frozen):
+class CommunicationPlan(Frozen):
     """Collectives of one prefill of the asked prompt."""
 
     all_reduces: int
@@ -213,12 +211,18 @@ class CommunicationPlan(_Frozen):
     """Bytes a GPU of the longest pipeline stage sends with the ring algorithm: its payload x 2 (n - 1) / n."""
 
 
-class CalibrationPlan(Calibration):
-    """What static activation scales are measured on, and how the text was known when the plan was made.
+class CalibrationPlan(Frozen):
+    """What static activation scales are measured on: the profile's section, and how its text was known at that time."""
 
-    ``text`` is where this machine has it; a stored plan leaves that out and keeps the hash.
-    """
-
+    samples: int
+    tokens_per_sample: int
+    text: PathText | None = None
+    """Where this machine has it; a stored plan leaves that out and keeps the hash."""
+    field: str | None = None
+    backend: Backend = "auto"
+    python: PathText | None = None
+    """Interpreter of ModelOpt's environment; a stored plan leaves it out too."""
+    seed: int = 0
     text_sha256: str | None = None
     """SHA-256 of the operator's text; None for the bundled one, and when there was no such file to read."""
     jsonl: bool = False
@@ -229,7 +233,7 @@ class CalibrationPlan(Calibration):
     """Who measures and writes the weights."""
 
 
-class Plan(_Frozen):
+class Plan(Frozen):
     """Everything a stage after this needs to know."""
 
     schema_version: Literal[1] = 1
@@ -314,8 +318,8 @@ def digest_of(document: object) -> str:
 _SECTIONS = (QuantizationPlan, ParallelismPlan, LimitsPlan, RuntimePlan, EnginePlan, SpeculationPlan, BuildPlan)
 
 
-def _decisions(prefix: str, section: BaseModel) -> Iterator[tuple[str, Decided[object]]]:
-    for name in type(section).model_fields:
+def _decisions(prefix: str, section: Frozen) -> Iterator[tuple[str, Decided[object]]]:
+    for name in section.field_names:
         value = getattr(section, name)
         if isinstance(value, Decided):
             yield f"{prefix}{name}", value

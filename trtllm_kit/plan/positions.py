@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from trtllm_kit.light import dataclass
 from trtllm_kit.spec.model import ModelSpec
 
 

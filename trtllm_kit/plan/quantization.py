@@ -14,7 +14,7 @@ from trtllm_kit.spec.model import Attention, Experts, ModelSpec
 from trtllm_kit.spec.profile_formats import KvFormat, PartFormat, WeightFormat
 from trtllm_kit.spec.tensors import EXPERT, Role, TensorFact, layer_kinds, layer_tensors, outer_tensors
 from trtllm_kit.spec.vision import vision_of
-from trtllm_kit.upstream.quant_algos import Layout, latent_inputs
+from trtllm_kit.upstream.quant_algos import Layout, latent_inputs, unread_algo
 from trtllm_kit.upstream.quant_methods import quant_method
 
 Part = Literal["attention", "feed_forward", "experts"]
@@ -207,7 +207,8 @@ def kinds_by_format(model: ModelSpec, formats: Formats, stage: range | None = No
 def plain_weights_advice(model: ModelSpec) -> str:
     """Return how to come by the 16-bit weights of a model whose checkpoint is quantised already."""
     method = model.quantized_as or ""
-    known = quant_method(method, model.stored.scheme if model.stored else "")
+    scheme = model.stored.scheme if model.stored else ""
+    known = unread_algo(scheme) or quant_method(method, scheme)
     general = "give the folder of the model's BF16 original" + (f", or {known.instead}" if known else "")
     return _ADVICE.get((model.family, method), general)
 

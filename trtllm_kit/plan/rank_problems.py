@@ -14,6 +14,7 @@ from trtllm_kit.plan.weights import input_features, input_parts
 from trtllm_kit.spec.model import Experts
 from trtllm_kit.spec.tensors import EXPERT, layer_tensors
 from trtllm_kit.upstream.families import family_support
+from trtllm_kit.upstream.trtllm_build import mode_of
 from trtllm_kit.upstream.trtllm_checkpoint import (
     kv_formats,
     rank_format,
@@ -28,8 +29,20 @@ _ELSEWHERE = "set toolchain: llm-api with trtllm_version: 1.2.1, which loads the
 
 def rank_problems(order: RankOrder) -> list[KitError]:
     """Return what keeps an order from being laid out for its release; empty when nothing does."""
-    found = [*_model_problems(order)]
+    found = [*_model_problems(order), *_heads(order)]
     return found or [*_split_problems(order), *_format_problems(order)]
+
+
+def _heads(order: RankOrder) -> Iterator[KitError]:
+    """Yield that the heads of a speculative mode are weights that the model's folder does not hold."""
+    mode = mode_of(order.release, order.heads) if order.heads else None
+    if mode is not None:
+        yield FormatNotMade(
+            f"trtkit convert does not write the drafting heads of mode {mode.mode}",
+            why=f"they are weights of their own, in a checkpoint of {mode.heads[0]} that upstream's converter lays out",
+            hint=f"make that checkpoint with the converter of {order.release}, then trtkit build CHECKPOINT --model "
+            "MODEL; or speculation.kind: lookahead, which needs no heads",
+        )
 
 
 def _model_problems(order: RankOrder) -> Iterator[KitError]:

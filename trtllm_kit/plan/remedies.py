@@ -7,13 +7,13 @@ promise first (a larger fraction, idle GPUs, smaller steps), then number formats
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
 from trtllm_kit.findings import errors
+from trtllm_kit.frozen import Frozen
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.checks.capacity import MEMORY_RULE
 from trtllm_kit.plan.parallelism import Split, legal_tensors, obstacles
 from trtllm_kit.plan.plan import Plan
@@ -28,10 +28,8 @@ LEAST_STEP_TOKENS = 512
 MOST_REMEDIES = 6
 
 
-class Remedy(BaseModel):
+class Remedy(Frozen):
     """One verified way to make a plan fit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     change: str
     """Profile keys and values, e.g. ``"parallelism.tensor: 2"``."""

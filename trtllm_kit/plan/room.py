@@ -36,7 +36,7 @@ def _files(plan: Plan) -> Iterator[MemoryTerm]:
     if formats.passed_through or planned_problem(plan.model):
         return
     if plan.layout.value == RANKS:
-        ranks = _rank_bytes(plan)
+        ranks = rank_bytes(plan)
         how = f"{counted(len(ranks), 'rank file')}, what ranks share in each of them"
         yield MemoryTerm(name="checkpoint as converted, disk", bytes=sum(ranks), how=how)
         return
@@ -76,7 +76,7 @@ def build_memory(plan: Plan) -> tuple[MemoryTerm, Failure] | None:
     if plan.build is None or known is None:
         return None
     at_once = _workers(plan.build)
-    fullest = sorted(_rank_bytes(plan), reverse=True)[:at_once]
+    fullest = sorted(rank_bytes(plan), reverse=True)[:at_once]
     size = known.value * sum(fullest)
     how = f"{counted(len(fullest), 'rank')} at once, each holds its weights {known.value} times: {known.certainty}"
     return MemoryTerm(name="engine build, CPU memory", bytes=size, how=how), known
@@ -87,7 +87,7 @@ def _workers(build: BuildPlan) -> int:
     return chosen.value if chosen is not None and isinstance(chosen.value, int) else 1
 
 
-def _rank_bytes(plan: Plan) -> list[int]:
+def rank_bytes(plan: Plan) -> list[int]:
     """Return the bytes of each rank's file, every tensor rank of a stage as the fullest."""
     order = order_of(plan)
     row = rank_format(order.formats.weights, order.release)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.asked import as_asked, reason_of, source_of
 from trtllm_kit.plan.checks import Case, run_checks
 from trtllm_kit.plan.communication import communication_plan

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 from trtllm_kit.plan.asked import as_asked
-from trtllm_kit.plan.build_options import OFF, BuildCase, chosen_options
+from trtllm_kit.plan.build_options import BuildCase, Subject, chosen_options, subject_of
 from trtllm_kit.plan.plan import BuildPlan, Decided, Plan
 from trtllm_kit.spec.draft import DraftFacts
 from trtllm_kit.spec.hardware import Hardware
@@ -19,17 +19,12 @@ CONTAINERS = ("docker", "apptainer")
 PLACES = ("--checkpoint_dir", "--output_dir", "--model_config", "--build_config", "--model_cls_file",
           "--model_cls_name", "--output_timing_cache", "--visualize_network", "--dry_run")  # fmt: skip
 """Options that the toolchain sets itself, or that would leave it without an engine."""
-_OF_THE_MODEL = {
-    "--gemm_plugin": "auto",
-    "--use_fp8_context_fmha": OFF,
-    "--reduce_fusion": OFF,
-    "--user_buffer": OFF,
-    "--norm_quant_fusion": OFF,
-    "--fp8_rowwise_gemm_plugin": OFF,
-    "--lora_plugin": OFF,
-}
-"""Options that suit the model's format, and what a draft of unknown format is built with."""
-_NOT_OF_A_DRAFT = ("--speculative_decoding_mode", "--max_draft_len", "--lora_target_modules", "--lora_dir")
+_OF_THE_MODEL = ("--gemm_plugin", "--use_fp8_context_fmha", "--reduce_fusion", "--user_buffer", "--norm_quant_fusion",
+                 "--fp8_rowwise_gemm_plugin", "--workers", "--speculative_decoding_mode", "--max_draft_len",
+                 "--lora_plugin", "--lora_target_modules", "--lora_dir", "--lora_ckpt_source",
+                 "--max_lora_rank")  # fmt: skip
+"""Options that suit the model's own format, ranks or adapters: a profile sets them for it, and not for its draft."""
+_CACHES = {"FP8": "fp8", "INT8": "int8"}
 
 
 def build_plan(plan: Plan, loaded: LoadedProfile, hardware: Hardware) -> BuildPlan | None:
@@ -38,26 +33,33 @@ def build_plan(plan: Plan, loaded: LoadedProfile, hardware: Hardware) -> BuildPl
         return None
     wanted = loaded.profile.build
     asked = {f"--{name}": value for name, value in wanted.options.items()}
-    options = chosen_options(BuildCase(plan, asked, hardware.gpus_per_node, hardware.nvlink_domain))
-    known = [name for name in asked if build_flag(plan.release.value, name) is not None and name not in PLACES]
-    for name, value in ((name, asked[name]) for name in known):
-        options[name] = as_asked(loaded, f"build.options.{name.removeprefix('--')}", value)
+    machine = (hardware.gpus_per_node, hardware.nvlink_domain)
+    case = BuildCase(plan, subject_of(plan), asked, *machine, adapters=loaded.adapters)
+    drafts = _draft(plan, loaded)
     return BuildPlan(
-        options=options,
+        options=_with_asked(case, loaded),
+        draft_options=None if drafts is None else _draft_options(case, drafts[0], loaded),
         runner=as_asked(loaded, "build.runner", wanted.runner),
         image=_image(loaded, plan.release.value),
         template=None if wanted.template is None else as_asked(loaded, "build.template", wanted.template),
         timeout_seconds=as_asked(loaded, "build.timeout", wanted.timeout),
-        draft_ranks=_draft_ranks(plan, loaded),
+        draft_ranks=None if drafts is None else drafts[1],
     )
 
 
-def draft_options(build: BuildPlan) -> Mapping[str, OptionValue]:
-    """Return the options with which the draft model is built beside the model: its limits, none of its format."""
-    kept = {name: decided.value for name, decided in build.options.items() if name not in _NOT_OF_A_DRAFT}
-    ranks = {"--workers": build.draft_ranks.value} if build.draft_ranks else {}
-    plain = {name: value for name, value in _OF_THE_MODEL.items() if name in kept}
-    return {**kept, **plain, **{name: value for name, value in ranks.items() if name in kept}}
+def _with_asked(case: BuildCase, loaded: LoadedProfile) -> dict[str, Decided[OptionValue]]:
+    """Return the options of a build, those that the profile sets in place of what the rules choose."""
+    options = chosen_options(case)
+    for name, value in case.asked.items():
+        if build_flag(case.version, name) is not None and name not in PLACES:
+            options[name] = as_asked(loaded, f"build.options.{name.removeprefix('--')}", value)
+    return options
+
+
+def _draft_options(case: BuildCase, draft: Subject, loaded: LoadedProfile) -> dict[str, Decided[OptionValue]]:
+    """Return the options of the draft model's engine: the plan's limits and cache, and what suits its own format."""
+    asked = {name: value for name, value in case.asked.items() if name not in _OF_THE_MODEL}
+    return _with_asked(replace(case, of=draft, asked=asked, is_draft=True, adapters=()), loaded)
 
 
 def _image(loaded: LoadedProfile, version: str) -> Decided[str] | None:
@@ -70,12 +72,23 @@ def _image(loaded: LoadedProfile, version: str) -> Decided[str] | None:
     return Decided(value=held, source="upstream", reason=f"the container that holds {version}")
 
 
-def _draft_ranks(plan: Plan, loaded: LoadedProfile) -> Decided[int] | None:
-    """Return the ranks of a draft model; as many as the model's where its folder is not here."""
+def _draft(plan: Plan, loaded: LoadedProfile) -> tuple[Subject, Decided[int]] | None:
+    """Return what a draft model's engine is built of, and its ranks; as the model in 16 bit where it is not here."""
     if plan.speculation is None or plan.speculation.kind.value != "draft_target":
         return None
-    draft = loaded.draft
-    if isinstance(draft, DraftFacts) and draft.ranks is not None:
-        return Decided(value=draft.ranks, source="model", reason="the mapping of the draft's config.json")
-    ranks = plan.parallelism.world_size
-    return Decided(value=ranks, source="rule", reason="as many as the model's: the draft's own mapping was not read")
+    model, draft = subject_of(plan), loaded.draft
+    plain = replace(model, algo=None, kv_cache="bf16", experts=False)
+    if not isinstance(draft, DraftFacts) or draft.ranks is None:
+        why = "as many as the model's: the draft's own mapping was not read"
+        return plain, Decided(value=model.ranks, source="rule", reason=why)
+    pipeline = draft.size("pp_size")
+    read = replace(
+        plain,
+        algo=draft.stored("quant_algo"),
+        kv_cache=_CACHES.get(draft.stored("kv_cache_quant_algo") or "", "bf16"),
+        architecture=draft.architecture or model.architecture,
+        dtype=draft.dtype or model.dtype,
+        tensor=max(1, draft.ranks // pipeline),
+        pipeline=pipeline,
+    )
+    return read, Decided(value=draft.ranks, source="model", reason="the mapping of the draft's config.json")

@@ -6,16 +6,16 @@ The draft's own ``config.json`` is counted where the planner can read it; otherw
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from math import ceil
 
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.formats import FORMATS, Formats
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank
 from trtllm_kit.plan.weights import held_by_layer, held_by_stage
 from trtllm_kit.spec.draft import DraftFacts
 from trtllm_kit.spec.model import Attention, Dense, ModelSpec
 from trtllm_kit.spec.profile_sections import Speculation
-from trtllm_kit.upstream.speculation import extra_kv_tokens, kv_layers
+from trtllm_kit.upstream.speculation import extra_kv_tokens, kv_layers, usual_heads
 
 SMALLER = 10
 """A draft model that cannot be read is taken to be that much smaller than the model it drafts for."""
@@ -49,8 +49,10 @@ def draft_memory(drafting: Drafting, model: ModelSpec, split: Split) -> DraftMem
     """Return what a kind of speculation takes on a tensor rank of the stage that drafts (the last)."""
     kind, asked = drafting.asked.kind, drafting.asked.draft_tokens
     tokens = extra_kv_tokens(kind, drafting.version, asked)
-    if kind == "ngram":
-        return DraftMemory(0, "ngram drafts from the text", Counter(), tokens)
+    if kind in ("ngram", "lookahead"):
+        return DraftMemory(0, f"{kind} drafts from the text", Counter(), tokens)
+    if kind in ("medusa", "redrafter"):
+        return _heads(drafting, model, split, tokens)
     if kind == "mtp":
         return _own_layers(drafting, model, split, tokens)
     if kind == "draft_target" and drafting.draft is None:
@@ -78,17 +80,27 @@ def _own_layers(drafting: Drafting, model: ModelSpec, split: Split, tokens: int)
 
 def _draft_model(drafting: Drafting, model: ModelSpec, split: Split, tokens: int) -> DraftMemory:
     """Count a Llama-shaped draft from its facts, or an EAGLE-3 head from those of the model it is trained for."""
-    kind, facts = drafting.asked.kind, drafting.draft or _likely_head(model)
+    kind, facts = drafting.asked.kind, drafting.draft or _likely_head(model)  # EAGLE: one layer of the model's width
     attention = Attention(
         kind="full", heads=facts.num_attention_heads, kv_heads=facts.kv_heads, head_dim=facts.head_width
     )
-    elements = (
-        _head_elements(facts, attention, model, split) if kind == "eagle3" else _elements(facts, attention, split)
-    )
+    count = {"eagle3": _head_elements, "eagle": _first_head_elements}.get(kind)
+    elements = _elements(facts, attention, split) if count is None else count(facts, attention, model, split)
     known = "its config.json" if drafting.draft else "estimate: the folder is not here; one layer of the model's width"
-    kept = kv_layers(kind, drafting.version, facts.num_hidden_layers, drafting.asked.draft_tokens)
+    layers, drafts = facts.num_hidden_layers, drafting.asked.draft_tokens
+    kept = layers if kind == "eagle" else kv_layers(kind, drafting.version, layers, drafts)
     size = FORMATS["bf16"].bytes(elements)
     return DraftMemory(size, f"{elements:,} elements x 2 B ({known})", Counter({attention: kept}), tokens)
+
+
+def _heads(drafting: Drafting, model: ModelSpec, split: Split, tokens: int) -> DraftMemory:
+    """Stand in for heads in a given checkpoint: one square layer and one output head each."""
+    count = usual_heads(drafting.asked.kind, drafting.version)
+    rows = ceil(model.vocab / split.tensor)
+    each = ceil(model.hidden / split.tensor) * model.hidden + rows * model.hidden
+    size = FORMATS["bf16"].bytes(count * each)
+    how = f"estimate: {count} of {each:,} elements x 2 B; the given checkpoint says how many there are"
+    return DraftMemory(size, how, Counter(), tokens)
 
 
 def _smaller_model(model: ModelSpec, split: Split, tokens: int) -> DraftMemory:
@@ -130,6 +142,12 @@ def _head_elements(facts: DraftFacts, attention: Attention, model: ModelSpec, sp
     layers = facts.num_hidden_layers * _layer_elements(facts, attention, split, inputs=2 * hidden)
     words = facts.draft_vocab_size or facts.vocab_size
     return 3 * read * hidden + layers + ceil(words / split.tensor) * hidden
+
+
+def _first_head_elements(facts: DraftFacts, attention: Attention, model: ModelSpec, split: Split) -> int:
+    """Return the elements of a head of the first EAGLE on a rank: layers of its own behind one projection."""
+    layers = facts.num_hidden_layers * _layer_elements(facts, attention, split, inputs=facts.hidden_size)
+    return 2 * model.hidden * ceil(facts.hidden_size / split.tensor) + layers
 
 
 def _elements(facts: DraftFacts, attention: Attention, split: Split) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtllm_kit.plan.plan import Plan, SpeculationPlan
-from trtllm_kit.upstream.speculation import Kind, decoding_type, draft_gate, speculation_field
+from trtllm_kit.upstream.speculation import ENGINE_KINDS, Kind, decoding_type, draft_gate, speculation_field
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "kind": ("decoding_type",),
@@ -21,7 +21,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 def speculation_document(plan: Plan) -> dict[str, object]:
     """Return ``speculative_config`` with the fields that the release has; empty without speculation."""
-    if plan.speculation is None:
+    if plan.speculation is None or plan.speculation.kind.value in ENGINE_KINDS:
         return {}
     kind, version = plan.speculation.kind.value, plan.release.value
     settings = speculation_settings(plan.speculation, version)

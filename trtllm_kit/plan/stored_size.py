@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import ceil
 
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.formats import FORMATS, Formats, number_format
 from trtllm_kit.plan.passing import held_formats
 from trtllm_kit.plan.quantization import kinds_by_format, tensor_formats

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil
 from typing import TypeVar
 
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.formats import FORMATS, Formats, number_format
 from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank
 from trtllm_kit.plan.quantization import kinds_by_format, tensor_formats
@@ -58,7 +59,7 @@ def held_by_stage(model: ModelSpec, split: Split, formats: Formats, stage: range
     """Return what the fullest tensor rank of one pipeline stage holds; ``stage`` is its layer numbers."""
     total = Held()
     for fact in _outer_tensors(model, stage):
-        total += Held({"bf16": _elements(fact, split, None)})
+        total += Held({"bf16": elements_held(fact, split, None)})
     for number, count in kinds_by_format(model, formats, stage):
         total += held_by_layer(model, number, split, formats) * count
     return total
@@ -71,7 +72,7 @@ def held_by_layer(model: ModelSpec, number: int, split: Split, formats: Formats)
     scaled_cache = formats.has_kv_scales and isinstance(mixer, Attention) and mixer.latent is None
     total = Held(scales={4: 2} if scaled_cache else {})
     for fact in layer_tensors(model, number):
-        elements, name = _elements(fact, split, layer), chosen.get(fact.name, "bf16")
+        elements, name = elements_held(fact, split, layer), chosen.get(fact.name, "bf16")
         total += Held({name: elements}, _scales(fact, split, elements, name, formats.group_size))
     return total
 
@@ -113,7 +114,7 @@ def _outer_tensors(model: ModelSpec, stage: range) -> Iterator[TensorFact]:
             yield fact
 
 
-def _elements(fact: TensorFact, split: Split, layer: Layer | None) -> int:
+def elements_held(fact: TensorFact, split: Split, layer: Layer | None) -> int:
     """Return the elements of one tensor, or of all its alike copies, on the fullest rank."""
     if fact.role in _ON_EVERY_RANK:
         return fact.elements
@@ -126,7 +127,7 @@ def _elements(fact: TensorFact, split: Split, layer: Layer | None) -> int:
     experts = _experts(fact)
     if experts > 1:
         summed = fact.is_bias and fact.role is Role.EXPERT_DOWN  # after a row-parallel product, too
-        return _places(experts, split) * ceil(fact.elements // experts / (1 if summed else split.expert_tensor))
+        return expert_places(experts, split) * ceil(fact.elements // experts / (1 if summed else split.expert_tensor))
     return ceil(fact.elements / split.tensor)
 
 
@@ -156,10 +157,10 @@ def _of_kv_heads(fact: TensorFact, split: Split, attention: Attention) -> int:
 
 def _modules(fact: TensorFact, split: Split) -> int:
     experts = _experts(fact)
-    return _places(experts, split) if experts > 1 else 1
+    return expert_places(experts, split) if experts > 1 else 1
 
 
-def _places(experts: int, split: Split) -> int:
+def expert_places(experts: int, split: Split) -> int:
     """Return the experts that the fullest rank holds, copies included."""
     return ceil(max(experts, split.expert_slots) / split.expert)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.plan.build_options import largest_rank, words
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.plan import BuildPlan
 from trtllm_kit.plan.settle_build import CONTAINERS, PLACES
 from trtllm_kit.upstream import known_releases, nearest_release, release
 from trtllm_kit.upstream.builder import Conflict, conflicts, mode_bounds
 from trtllm_kit.upstream.facts import Certainty
+from trtllm_kit.upstream.speculation import ENGINE_KINDS, builder_kinds
 from trtllm_kit.upstream.trtllm_build import (
     build_flag,
     build_flags,
@@ -19,7 +21,6 @@ from trtllm_kit.upstream.trtllm_build import (
     releases_with_build_flag,
 )
 
-_DRAFTED = ("draft_target", "ngram")
 _UNSURE = " (not confirmed for this release)"
 
 
@@ -32,6 +33,7 @@ def options(case: Case) -> Iterator[Finding]:
         yield from _one(case, f"--{name}", value)
     yield from _together(case, build)
     yield from _drafts(case, build)
+    yield from _adapters(case, build)
     if build.runner.value in CONTAINERS and build.image is None:
         version = case.plan.release.value
         held = nearest_release(version, lambda name: bool(release(name).images and build_flags(name)))
@@ -122,12 +124,14 @@ def _drafts(case: Case, build: BuildPlan) -> Iterator[Finding]:
     """Yield kinds of speculation that engines do not know, and what a mode bounds."""
     version, speculation = case.plan.release.value, case.plan.speculation
     mode = build.options.get("--speculative_decoding_mode")
-    if speculation is not None and speculation.kind.value not in _DRAFTED and mode is None:
+    kinds = builder_kinds(version)
+    if speculation is not None and speculation.kind.value not in kinds and mode is None:
         yield _found(
             Severity.ERROR,
-            f"Engines have no speculation of kind {speculation.kind.value}.",
-            f"toolchain trtllm-build; it drafts with {' and '.join(_DRAFTED)}",
-            "speculation.kind: draft_target, or toolchain: llm-api",
+            f"Engines of {version} have no speculation of kind {speculation.kind.value}.",
+            f"toolchain trtllm-build; it drafts with {', '.join(kinds)}",
+            "speculation.kind: draft_target"
+            + ("" if speculation.kind.value in ENGINE_KINDS else ", or toolchain: llm-api"),
         )
     for row in mode_bounds(str(mode.value), version) if mode else ():
         found = build.options.get(row.option)
@@ -139,6 +143,28 @@ def _drafts(case: Case, build: BuildPlan) -> Iterator[Finding]:
                 f"{name} is {found.value:,}",
                 f"{'limits' if name == 'max_batch_size' else 'build.options'}.{name}: {row.most}",
             )
+
+
+def _adapters(case: Case, build: BuildPlan) -> Iterator[Finding]:
+    """Yield adapters that the builder would look for in its own folder, or whose rank is larger than asked."""
+    places = words(case.profile.build.options.get("lora_dir"))
+    relative = [place for place in places if not place.startswith("/")]
+    if relative:
+        yield _found(
+            Severity.ERROR,
+            "The builder runs in the engine's folder, where it finds no adapters by a relative path.",
+            f"build.options.lora_dir names {', '.join(relative)}",
+            "build.options.lora_dir with absolute paths",
+        )
+    most, adapters = build.options.get("--max_lora_rank"), case.loaded.adapters
+    if most is not None and isinstance(most.value, int) and adapters and most.value < largest_rank(adapters):
+        largest = max(adapters, key=lambda one: one.rank)
+        yield _found(
+            Severity.WARNING,
+            f"An adapter has a larger rank than the engine is built for{_UNSURE}.",
+            f"r {largest.rank} of {largest.folder}, max_lora_rank {most.value}",
+            f"build.options.max_lora_rank: {largest.rank}",
+        )
 
 
 def _severity(certainty: Certainty) -> Severity:

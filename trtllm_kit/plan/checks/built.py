@@ -14,7 +14,7 @@ from trtllm_kit.plan.given.repositories import logits
 from trtllm_kit.plan.settle_build import CONTAINERS
 from trtllm_kit.upstream.stack import container
 
-_MONTH = re.compile(r":(\d\d\.\d\d)(?![\d.])")
+_MONTH = r":(\d\d\.\d\d)(?![\d.])"
 _PLANNED = ("max_input_len", "max_num_tokens", "max_seq_len", "max_batch_size")
 """Limits that the plan's own rules judge, unless an option of the profile stands in their place."""
 _GATHER = ("--gather_generation_logits", "--gather_context_logits", "--gather_all_token_logits")
@@ -29,9 +29,11 @@ def plugins(case: Case) -> Iterator[Finding]:
 
 def workspace(case: Case) -> Iterator[Finding]:
     """PF17: attention that keeps the scores of a whole batch; the longest sequence is always passed."""
-    engine = _engine(case)
-    if engine is not None:
-        yield from rules.lengths(engine, case.plan.release.value)
+    engine, memory = _engine(case), case.plan.memory
+    if engine is None:
+        return
+    free = memory.capacity_bytes - sum(term.bytes for term in memory.terms)
+    yield from rules.lengths(engine, case.plan.release.value, free)
 
 
 def repository(case: Case) -> Iterator[Finding]:
@@ -71,7 +73,7 @@ def image(case: Case) -> Iterator[Finding]:
     build = case.plan.build
     if build is None or build.image is None or build.runner.value not in CONTAINERS:
         return
-    month = _MONTH.search(build.image.value)
+    month = re.search(_MONTH, build.image.value)
     brings = container(month[1]) if month else None
     if brings is not None and brings.trtllm != case.plan.release.value:
         engine = EngineFacts(version=brings.trtllm, tensorrt=brings.tensorrt)
@@ -90,6 +92,7 @@ def _engine(case: Case) -> EngineFacts | None:
         dtype=case.plan.model.dtype,
         logits_dtype=str(dtype) if dtype else None,
         limits={name: value for name, value in numbers.items() if isinstance(value, int)},
+        heads=max((-(-one.heads // case.split.tensor) for one in case.plan.model.attentions), default=None),
         plugins={name.removeprefix("--"): value for name, value in options.items()},
         gathers_logits=any(options.get(name) is True for name in _GATHER),
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 from trtllm_kit.findings import Finding
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.memory import Sizing
 from trtllm_kit.plan.parallelism import Obstacle, Split, obstacles
 from trtllm_kit.plan.plan import Plan

@@ -38,17 +38,18 @@ def source_format(case: Case) -> Iterator[Finding]:
             plain_weights_advice(case.plan.model),
         )
         return
-    for key, asked, held, way_out in conflicts(case.plan.model, case.loaded):
-        yield _refused(
-            f"The profile's {key} is not what the checkpoint holds, and its weights cannot be quantised again.",
-            f"{asked} asked, {held} held ({stored.method}: {stored.scheme})",
-            f"{way_out}, or {plain_weights_advice(case.plan.model)}",
-        )
     if case.plan.layout.value != LAYOUT:
         yield _refused(
             "A checkpoint that is quantised already is passed on to the PyTorch backend alone.",
             f"layout {case.plan.layout.value} {_in_ranks(stored.weights)}; the checkpoint is {stored.scheme}",
             f"toolchain: llm-api, or give the folder of the model's BF16 original with {_weights_key(stored.weights)}",
+        )
+        return  # no format that the profile could ask for helps there
+    for key, asked, held, way_out in conflicts(case.plan.model, case.loaded):
+        yield _refused(
+            f"The profile's {key} is not what the checkpoint holds, and its weights cannot be quantised again.",
+            f"{asked} asked, {held} held ({stored.method}: {stored.scheme})",
+            f"{way_out}, or {plain_weights_advice(case.plan.model)}",
         )
 
 

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
-from trtllm_kit.upstream import nearest_release, release
 
 _LAST_PORT = 65535
 _PORTS = ("http_port", "grpc_port", "metrics_port")
 
 
 def runtime(case: Case) -> Iterator[Finding]:
-    """PF29: the runtime does not run on that hardware, cannot load that engine, or has no model in the release."""
-    chosen, toolchain, version = case.plan.runtime.runtime.value, case.plan.toolchain.value, case.plan.release.value
+    """PF29: the runtime does not run on that hardware, or cannot load that engine."""
+    chosen, toolchain = case.plan.runtime.runtime.value, case.plan.toolchain.value
     if chosen == "tensorrt_llm" and case.hardware.is_rehearsal:
         yield _refused(
             "The tensorrt_llm runtime needs an NVIDIA GPU.",
@@ -26,23 +25,6 @@ def runtime(case: Case) -> Iterator[Finding]:
             "The tensorrt_llm runtime cannot load the stand-in engine of toolchain mock.",
             f"runtime {chosen}, toolchain {toolchain}: its rank files hold no weights",
             "runtime: simulated (paced tokens), or toolchain: llm-api",
-        )
-    if toolchain == "trtllm-build":
-        yield Finding(
-            rule="PF29",
-            severity=Severity.WARNING,  # the engine can be built all the same
-            message="Engines are served through Triton's C++ backend, and trtkit writes repositories of the llmapi "
-            "model alone: trtkit build makes the engine, and trtkit deploy refuses.",
-            compared=f"toolchain {toolchain}, release {version}",
-            suggestion="serve the engine folder with the tensorrtllm backend of the release's container"
-            + (", or toolchain: llm-api" if "llm-api" in release(version).toolchains else ""),
-        )
-    if toolchain == "mock" and not release(version).triton_llmapi_model:
-        nearest = nearest_release(version, lambda name: release(name).triton_llmapi_model)
-        yield _refused(
-            f"Release {version} has no llmapi model for Triton, and trtkit writes repositories of that model alone.",
-            f"{version} serves engines through the C++ backend; the model is in {nearest} and later",
-            f"trtllm_version: {nearest}",
         )
 
 
@@ -70,9 +52,9 @@ def _refused(message: str, compared: str, suggestion: str) -> Finding:
 RULES = (
     Rule(
         "PF29",
-        "Runtime against the hardware, the engine and the release",
+        "Runtime against the hardware and the engine",
         runtime,
-        keys=("runtime", "toolchain", "hardware", "trtllm_version"),
+        keys=("runtime", "toolchain", "hardware"),
     ),
     Rule("PF30", "Ports of the server", ports, keys=("serve.http_port", "serve.grpc_port", "serve.metrics_port")),
 )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.formats import FORMATS, GROUP_SIZE, number_format
 from trtllm_kit.plan.parallelism import Split, legal_tensors

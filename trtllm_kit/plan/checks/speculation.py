@@ -15,7 +15,10 @@ from trtllm_kit.upstream import nearest_release
 from trtllm_kit.upstream.bounds import bound
 from trtllm_kit.upstream.combinations import speculation_with
 from trtllm_kit.upstream.speculation import (
+    ENGINE_KINDS,
+    KINDS,
     Kind,
+    builder_mode,
     decoding_type,
     draft_architecture,
     releases_read,
@@ -36,7 +39,9 @@ def speculation(case: Case) -> Iterator[Finding]:
             f"runtime {case.plan.runtime.runtime.value}, speculation.kind {decided.kind.value}",
             "nothing to do in a rehearsal",
         )
-    if case.plan.toolchain.value == "llm-api":
+    if decided.kind.value in ENGINE_KINDS:
+        yield from _of_engines(case, decided)
+    elif case.plan.toolchain.value == "llm-api":
         yield from _fields(case, decided)
         yield from _features(case, decided)
     yield from (finding for finding in built.requests(case) if finding.rule == "PF25")
@@ -44,6 +49,20 @@ def speculation(case: Case) -> Iterator[Finding]:
         yield from _prediction_layers(case, decided)
     if decided.draft_checkpoint is not None:
         yield from _draft(case, decided.kind.value, decided.draft_checkpoint.value)
+
+
+def _of_engines(case: Case, decided: SpeculationPlan) -> Iterator[Finding]:
+    """Yield that a kind is engines' alone, where none are built."""
+    if case.plan.toolchain.value == "llm-api":
+        version, builds = case.plan.release.value, builder_mode(decided.kind.value, case.plan.release.value)
+        ways = ["speculation.kind: eagle3 for a head of EAGLE-3"] if decided.kind.value == "eagle" else []
+        ways += ["toolchain: trtllm-build"] if builds else []
+        yield _found(
+            Severity.ERROR,
+            f"The PyTorch backend has no speculation of kind {decided.kind.value}.",
+            f"toolchain llm-api with {version}; it drafts with {', '.join(KINDS)}",
+            ", or ".join(ways) or "speculation.kind: ngram",
+        )
 
 
 def _fields(case: Case, decided: SpeculationPlan) -> Iterator[Finding]:

@@ -6,15 +6,6 @@ what is not known is not judged.
 
 from __future__ import annotations
 
-from trtllm_kit.plan.given.commands import command_line, parse_command
-from trtllm_kit.plan.given.documents import document
-from trtllm_kit.plan.given.facts import engine_facts
-from trtllm_kit.plan.given.launches import launch
-from trtllm_kit.plan.given.repositories import repository
-from trtllm_kit.plan.given.weights import weights
-
-__all__ = ["TITLES", "command_line", "document", "engine_facts", "launch", "parse_command", "repository", "weights"]
-
 TITLES = {
     "PF9": "Weight files that are whole",
     "PF10": "The output head, tied or stored",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.given.finding import found, of_failure
 from trtllm_kit.upstream.failures import failure
 from trtllm_kit.upstream.families import family_support

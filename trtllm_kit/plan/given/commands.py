@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trtllm_kit.findings import Finding, Severity
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.given.facts import EngineFacts
 from trtllm_kit.plan.given.finding import found, of_failure, severity_of
 from trtllm_kit.units import format_bytes
@@ -14,6 +15,7 @@ from trtllm_kit.upstream.trtllm_build import build_flag, build_flags, gone_flag,
 
 _BUILD = "trtllm-build"
 _CONVERT = "convert_checkpoint.py"
+_QUANTIZE = "quantize.py"
 _CALIBRATED = ("--use_fp8", "--use_nvfp4")
 _LONG = 32768
 """Positions from which a length that is only inherited is worth a word."""
@@ -33,8 +35,8 @@ class Around:
     """What is known of the model and the machine of a command."""
 
     release: str
-    quantised: bool = False
-    """Whether the model's weights are quantised already."""
+    quantised: bool | None = False
+    """Whether the model's weights are quantised already; None where nobody knows."""
     experts: bool = False
     positions: int | None = None
     """What an engine would inherit as its longest sequence."""
@@ -43,6 +45,12 @@ class Around:
     rank_bytes: int | None = None
     """Of the weights of one rank in the engine."""
     host_bytes: int | None = None
+    dtype: str | None = None
+    """Type of the stored weights, as config.json spells it."""
+    calibrated_bytes: int | None = None
+    """Of the weights in the format that is asked for."""
+    gpu_bytes: int | None = None
+    """Of all GPUs of the machine."""
 
 
 def parse_command(arguments: list[str]) -> Command:
@@ -68,6 +76,8 @@ def command_line(command: Command, around: Around) -> Iterator[Finding]:
     if command.program == _CONVERT:
         yield from _formats(command, around)
         yield from _workers(command, around)
+    if command.program == _QUANTIZE:
+        yield from _float32(command, around)
     if command.program == _BUILD:
         yield from _length(command, around)
         yield from _host_memory(command, around)
@@ -140,7 +150,7 @@ def exporter(architecture: str, modelopt: str) -> Iterator[Finding]:
 def _formats(command: Command, around: Around) -> Iterator[Finding]:
     asked = [name for name in _CALIBRATED if name in command.options]
     known = failure("converter_calibrates", around.release)
-    if asked and known is not None and not around.quantised:
+    if asked and known is not None and around.quantised is False:
         yield of_failure(
             "PF12",
             known,
@@ -175,6 +185,25 @@ def _workers(command: Command, around: Around) -> Iterator[Finding]:
         f"{format_bytes(around.host_bytes)} there",
         f"--workers {fit}" if fit else "a machine with more memory, or trtkit convert, which reads in pieces",
     )
+
+
+def _float32(command: Command, around: Around) -> Iterator[Finding]:
+    """Yield a calibration that is told to hold weights of 16 bit as float32, which the GPUs have no room for."""
+    known, stored = failure("float32_load", around.release), around.weights_bytes
+    if known is None or command.options.get("--dtype") != "float32" or around.dtype in (None, "float32"):
+        return
+    if stored is None or around.calibrated_bytes is None or around.gpu_bytes is None:
+        return
+    needed = 2 * stored + around.calibrated_bytes
+    if needed > around.gpu_bytes:
+        yield of_failure(
+            "PF14",
+            known,
+            f"A calibration in float32 {known.note}, and that does not fit the GPUs.",
+            f"2 x {format_bytes(stored)} as float32 + {format_bytes(around.calibrated_bytes)} of the result = "
+            f"{format_bytes(needed)}, {format_bytes(around.gpu_bytes)} in all GPUs",
+            f"--dtype {around.dtype}, the type that the weights are stored in",
+        )
 
 
 def _host_memory(command: Command, around: Around) -> Iterator[Finding]:

@@ -161,8 +161,11 @@ def plugin_types(engine: EngineFacts, release: str) -> Iterator[Finding]:
             )
 
 
-def lengths(engine: EngineFacts, release: str) -> Iterator[Finding]:
-    """PF11 and PF17: lengths beyond what the rope was told, and attention that keeps the scores of a whole batch."""
+def lengths(engine: EngineFacts, release: str, free_bytes: float | None = None) -> Iterator[Finding]:
+    """PF11 and PF17: lengths beyond what the rope was told, and attention that keeps the scores of a whole batch.
+
+    ``free_bytes`` is what the engine's weights leave of a GPU, where it is known: scores that fit are a remark.
+    """
     longest, known = engine.limits.get("max_seq_len"), failure("rope_lost", release)
     drafts = engine.limits.get("max_draft_len", 0)
     if longest and engine.positions and known and engine.rope_scaling is None and longest - drafts > engine.positions:
@@ -174,22 +177,26 @@ def lengths(engine: EngineFacts, release: str) -> Iterator[Finding]:
             "convert again and see that rope_scaling of the model's config.json is in the checkpoint's",
         )
     if engine.plugins.get("context_fmha") in (False, "disable", "disabled"):
-        yield from _kept_scores(engine, release)
+        yield from _kept_scores(engine, release, free_bytes)
 
 
-def _kept_scores(engine: EngineFacts, release: str) -> Iterator[Finding]:
+def _kept_scores(engine: EngineFacts, release: str, free_bytes: float | None) -> Iterator[Finding]:
     known = failure("scores_in_memory", release)
     if known is None:
         return
     batch, prompt = engine.limits.get("max_batch_size", 1), engine.limits.get("max_input_len", 0)
     each = batch * prompt * prompt * known.value
-    yield of_failure(
-        "PF17",
-        known,
-        f"Attention without context FMHA {known.note}.",
-        f"{batch} x {prompt:,} x {prompt:,} scores of {known.value} bytes = {format_bytes(each)} for every head",
-        "context_fmha enable",
-    )
+    compared = f"{batch} x {prompt:,} x {prompt:,} scores of {known.value} bytes = {format_bytes(each)} for every head"
+    message, way_out = f"Attention without context FMHA {known.note}.", "context_fmha enable"
+    if free_bytes is None or engine.heads is None:
+        yield of_failure("PF17", known, message, compared, way_out)
+        return
+    whole = engine.heads * each
+    compared += f", {format_bytes(whole)} for the {engine.heads} of a rank; {format_bytes(max(free_bytes, 0))} free"
+    if whole <= free_bytes:
+        yield found("PF17", Severity.INFO, message, compared, way_out)
+    else:
+        yield of_failure("PF17", known, f"{message[:-1]}, and a GPU has less.", compared, way_out)
 
 
 def reuse(engine: EngineFacts, release: str, *, wants_reuse: bool, wants_chunks: bool) -> Iterator[Finding]:
@@ -235,14 +242,14 @@ def request(
             f"{drafts} draft tokens, max_draft_len {longest}",
             f"build the target with --max_draft_len {drafts} and a speculative mode",
         )
-    chunked = engine.plugins.get("use_paged_context_fmha") in _ON
+    chunked, refused = engine.plugins.get("use_paged_context_fmha") in _ON, failure("prompt_of_engine", release)
     for name in ("max_input_len", *(() if chunked else ("max_num_tokens",))):
         most = engine.limits.get(name, prompt)
-        if prompt > most:
-            yield found(
+        if refused is not None and prompt > most:
+            yield of_failure(
                 "PF22",
-                Severity.ERROR,
-                f"A prompt is longer than {name} of the engine, which nothing in config.pbtxt changes.",
+                refused,
+                f"A prompt longer than {name} of the engine {refused.note}, and nothing in config.pbtxt changes that.",
                 f"prompt {prompt:,}, {name} {most:,}",
                 f"build with --{name} {prompt}",
             )

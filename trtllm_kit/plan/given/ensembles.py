@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from trtllm_kit.findings import Finding
+from trtllm_kit.light import dataclass
 from trtllm_kit.plan.given.finding import of_failure
 from trtllm_kit.upstream.failures import failure
 

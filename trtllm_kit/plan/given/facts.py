@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-_RANK = re.compile(r"rank(\d+)\.engine")
+from trtllm_kit.light import dataclass
+
+_RANK = r"rank(\d+)\.engine"
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class EngineFacts:
     limits: Mapping[str, int] = field(default_factory=dict)
     """``max_batch_size``, ``max_seq_len`` ... as the builder settled them."""
     plugins: Mapping[str, object] = field(default_factory=dict)
+    heads: int | None = None
+    """Attention heads of a rank."""
     positions: int | None = None
     """``max_position_embeddings`` of the checkpoint."""
     rope_scaling: Mapping[str, object] | None = None
@@ -37,7 +41,7 @@ class EngineFacts:
 
 def engine_facts(config: Mapping[str, Any] | None, sizes: Mapping[str, int]) -> EngineFacts:
     """Read the parsed ``config.json`` of an engine folder (None: there is none) and the sizes of its files by name."""
-    ranks = {int(match[1]): size for name, size in sizes.items() if (match := _RANK.fullmatch(name))}
+    ranks = {int(match[1]): size for name, size in sizes.items() if (match := re.fullmatch(_RANK, name))}
     if config is None:
         return EngineFacts(config=False, files=ranks)
     model, build = _section(config, "pretrained_config"), _section(config, "build_config")
@@ -54,11 +58,18 @@ def engine_facts(config: Mapping[str, Any] | None, sizes: Mapping[str, int]) -> 
         ranks=whole,
         limits={name: number for name, number in numbers.items() if number is not None},
         plugins=_section(build, "plugin_config"),
+        heads=_heads(model, mapping),
         positions=_number(model.get("max_position_embeddings")),
         rope_scaling=_section(model, "rotary_scaling") or _section(model, "rope_scaling") or None,
         gathers_logits=build.get("gather_generation_logits") is True or build.get("gather_context_logits") is True,
         files=ranks,
     )
+
+
+def _heads(model: Mapping[str, Any], mapping: Mapping[str, Any]) -> int | None:
+    """Return the attention heads of a rank, in whole heads."""
+    heads = _number(model.get("num_attention_heads"))
+    return None if heads is None else -(-heads // (_number(mapping.get("tp_size")) or 1))
 
 
 @dataclass(frozen=True)

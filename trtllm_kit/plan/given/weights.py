@@ -1,8 +1,9 @@
-"""Rules about a folder of weights, from its index, sizes and headers alone (PF4, PF9, PF10)."""
+"""Rules about a folder of weights, from its index, sizes and headers alone (PF4, PF9, PF10, PF12)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from trtllm_kit.findings import Finding, Severity
@@ -11,7 +12,7 @@ from trtllm_kit.plan.given.finding import found, of_failure
 from trtllm_kit.upstream.failures import failure
 
 if TYPE_CHECKING:
-    from trtllm_kit.spec.model import ModelSpec
+    from trtllm_kit.spec.model import ModelSpec, StoredFormats
 
 _WHOLE = 0.98
 """Share of the index's total below which files of unread headers are spoken of."""
@@ -24,6 +25,7 @@ def weights(facts: WeightFacts, model: ModelSpec, release: str) -> Iterator[Find
     if not any(finding.severity is Severity.ERROR for finding in broken):
         yield from head(facts, model, release)
         yield from embedding(facts, model, release)
+        yield from factors(facts, model, release)
 
 
 def files(facts: WeightFacts, release: str) -> Iterator[Finding]:
@@ -146,3 +148,32 @@ def embedding(facts: WeightFacts, model: ModelSpec, release: str) -> Iterator[Fi
             f"{shape[0]:,} rows, vocab_size {model.vocab:,}",
             f"set vocab_size to {shape[0]} in config.json if tokens were added to the model",
         )
+
+
+def factors(facts: WeightFacts, model: ModelSpec, release: str) -> Iterator[Finding]:
+    """PF12: INT4 weights by the word of AWQ without the factors of their inputs, which the loader reads."""
+    known, names = failure("factors_of_awq", release), set(facts.indexed or facts.shapes)
+    if known is None or model.stored is None:
+        return
+    modules = (name.removesuffix(_SCALE) for name in names if name.endswith(tuple(f"{one}{_SCALE}" for one in _ALONE)))
+    lacking = sorted(one for one in modules if _is_int4(model.stored, one) and f"{one}.pre_quant_scale" not in names)
+    if lacking:
+        yield of_failure(
+            "PF12",
+            known,
+            f"INT4 weights without factors of their inputs {known.note} by the PyTorch backend.",
+            f"{len(lacking)} layers without pre_quant_scale, first {lacking[0]}",
+            "a checkpoint of INT4 AWQ, or trtkit convert of the 16-bit original, which writes factors of 1",
+        )
+
+
+_SCALE, _ALONE = ".weight_scale", (".self_attn.o_proj", ".mlp.down_proj")
+"""Linear layers that the loader fuses with no other; those of experts are loaded otherwise."""
+_INT4 = ("int4_awq", "int4_wo")
+
+
+def _is_int4(stored: StoredFormats, module: str) -> bool:
+    """Whether a module's weights are INT4: by the format of all, or by the first pattern that names it."""
+    if stored.weights != "mixed":
+        return stored.weights in _INT4
+    return next((chosen in _INT4 for pattern, chosen in stored.layers if fnmatchcase(module, pattern)), False)
