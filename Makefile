@@ -10,11 +10,13 @@ GIGABYTES ?=
 CONTRACT ?=
 # Tests run on all cores, those of one file in one process; PYTEST_ARGS='-n 0' runs them one after the other.
 WORKERS ?= -n auto --maxprocesses 8 --dist loadfile
+# A table of measured servers, e.g. ROWS=silicon_sample.csv; empty takes the one beside the checkout.
+ROWS ?=
 # Which oracle tests run; ORACLE=oracle takes the slow ones too.
 ORACLE ?= oracle and not slow
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-dev demo test coverage test-slow oracle lint types docs bench wheel clean
+.PHONY: help setup setup-dev demo test coverage test-slow oracle lint types docs bench accuracy wheel clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,9 +55,15 @@ docs: $(VENV)/.dev  ## Write the generated reference pages again.
 
 bench: $(VENV)/.dev  ## Timings, as ratios to a baseline of the same run; memory against measured servers.
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/targets.py
 	$(BIN)/python benchmarks/streams.py $(GIGABYTES)
 	$(BIN)/python benchmarks/passes.py $(LAYERS)
 	$(BIN)/python benchmarks/memory_truth.py $(CONTRACT)
+	$(BIN)/python benchmarks/estimate.py
+	$(BIN)/python benchmarks/tune.py $(AIC)
+
+accuracy: $(VENV)/.dev  ## Errors of the estimate against measured servers; ROWS=FILE names their table.
+	$(BIN)/python benchmarks/accuracy.py $(ROWS)
 
 wheel: $(VENV)/.dev  ## Build the wheel into dist/.
 	$(BIN)/python -m build --wheel --outdir dist

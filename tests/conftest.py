@@ -10,6 +10,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--update-golden``: after a wanted change, run it on the tests that compare, and read the diff."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite what stands in tests/golden from this code")
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Give the folder of recorded upstream material beside the checkout; skip loudly without it."""

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from tests.support.specs import llama
 from trtllm_kit.checkpoint.weight_facts import weight_facts
 from trtllm_kit.findings import Finding, Severity
-from trtllm_kit.plan.given import weights
+from trtllm_kit.plan.given.weights import weights
 
 MODEL = llama(1, 8, 2, 2, 16, vocab=32)
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"

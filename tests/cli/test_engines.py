@@ -279,3 +279,12 @@ def test_list_tells_what_uses_an_engine(root: Path) -> None:
     assert "0.18.1" == found["facts"]["release"]
     manifest = json.loads((root / "used" / "trtkit-manifest.json").read_text())
     assert manifest["inputs"] == found["inputs"]
+
+
+def test_list_names_an_engine_that_cannot_be_read(root: Path) -> None:
+    """What takes room in the store is told, and why nothing can be said of it."""
+    key = entry(root)
+    (root / "store" / key / "trtkit-manifest.json").write_text("{")
+    ran = trtkit("engines", "list", root / "store", "--json")
+    assert ([], [key]) == (ran.json["engines"], list(ran.json["unreadable"]))
+    assert f"unreadable: {key[:12]}, which engines prune can remove: " in trtkit("engines", "list", root / "store").out

@@ -24,6 +24,16 @@ def test_replicas_are_added_up_behind_the_sequences_of_one() -> None:
     assert "parallelism.replicas" not in one
 
 
+def test_a_decided_quantity_has_its_unit() -> None:
+    """Seconds and bytes are not bare numbers in the table of decisions."""
+    changes = {"toolchain": "trtllm-build", "trtllm_version": "0.21.0", "build.timeout": "90 min"}
+    text = shown(changes | {"kv_cache.host_cache_bytes": 3 << 30})
+    rows = {line.split("  ")[0].strip(): line for line in text.splitlines()}
+
+    assert " 90 min 0 s " in rows["build.timeout"]
+    assert " 3.00 GiB " in rows["kv_cache.host_cache_bytes"]
+
+
 def test_nvfp4_has_a_line_in_the_memory_table() -> None:
     """Weights of four bits are told from others."""
     changes = {"parallelism.tensor": 4, "quantization.weights": "nvfp4"}

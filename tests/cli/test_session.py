@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from typing import Any
 
 import pytest
 
@@ -89,3 +90,18 @@ def test_progress_is_silent_for_two_seconds_then_speaks(monkeypatch: pytest.Monk
     progress.advance(1)
     progress.finish()
     assert stream.getvalue() == "convert: 50 % of 100 layers in 12 s, 12 s left\n"
+
+
+def test_a_document_is_made_for_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody waits for what is not shown."""
+    asked: list[str] = []
+
+    def document() -> dict[str, Any]:
+        asked.append("document")
+        return {"a": 1}
+
+    for wanted in (False, True):
+        Session(json=wanted, verbose=False, debug=False).result(document, lambda: "text")
+
+    assert ["document"] == asked
+    assert 'text\n{\n "a": 1\n}\n' == capsys.readouterr().out

@@ -13,6 +13,7 @@ from trtllm_kit.plan.effective import Effective, effective
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.upstream.rewrites import rewrites
 
+AUTO = {"speculation": {"kind": "auto", "draft_tokens": 7}}
 NGRAM = {"speculation": {"kind": "ngram", "draft_tokens": 7}}
 GATE = {"speculation": {"kind": "ngram", "draft_tokens": 3, "acceptance_threshold": 0.6, "acceptance_window": 32}}
 INT8 = {"quantization.weights": "int8_wo", "quantization.kv_cache": "int8"}
@@ -39,6 +40,7 @@ def rows(release: str, changes: dict[str, Any] | None = None, memory: float = 80
         (ENGINE | FP8_CACHE, "scheduler.chunked_prefill false", "1.2.1", "0.16.0"),
         (NGRAM, "engine.overlap_scheduler false", "1.2.1", "1.4.0rc0"),
         ({"speculation": {"kind": "mtp", "draft_tokens": 1}}, "speculation.draft_tokens 1", "1.1.0", "1.0.0"),
+        (AUTO, "engine.overlap_scheduler false", "1.0.0", "1.4.0rc0"),
         (GATE, "speculation.acceptance_threshold off until the server is started again", "1.2.1", "1.1.0"),
         ({}, "limits.max_batch_size 32", "1.0.0", "1.1.0"),
         ({}, "kv_cache.free_gpu_memory_fraction 0.9 of what the first pass leaves", "1.1.0", "0.21.0"),
@@ -51,6 +53,13 @@ def test_a_release_changes_a_setting_and_another_does_not(
     assert key in rows(since, changes)
     other = {**changes, "toolchain": "llm-api"} if until == "main" and "toolchain" in changes else changes
     assert key not in rows(until, other)
+
+
+@pytest.mark.parametrize(("batch", "tokens"), [(4, "5"), (5, "3")])
+def test_the_draft_length_that_auto_takes_stands_beside_the_asked_one(batch: int, tokens: str) -> None:
+    """AUTO drafts 5 tokens up to a batch of 4 and 3 beyond it, whatever the profile asks."""
+    found = rows("1.2.1", AUTO | {"limits.max_batch_size": batch})[f"speculation.draft_tokens {tokens}"]
+    assert ("7", "near") == (found.asked, found.certainty)
 
 
 def test_requests_that_are_served_one_after_another_are_counted() -> None:

@@ -96,7 +96,7 @@ def test_a_llama_comes_back_as_it_was(tmp_path: Path, tied: bool) -> None:
     for name in before.tensors:
         np.testing.assert_array_equal(before.read(name), after.read(name))
     one, other = load_reference(source), load_reference(folder)
-    assert one.spec.model_dump(exclude={"eos_tokens"}) == other.spec.model_dump(exclude={"eos_tokens"})
+    assert one.spec.model_copy(update={"eos_tokens": ()}) == other.spec.model_copy(update={"eos_tokens": ()})
     np.testing.assert_array_equal(one.forward([5, 6, 7], one.new_cache()), other.forward([5, 6, 7], other.new_cache()))
 
 

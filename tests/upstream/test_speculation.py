@@ -10,11 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trtllm_kit.upstream import known_releases
-from trtllm_kit.upstream.facts import version_key
 from trtllm_kit.upstream.speculation import (
     KINDS,
     Kind,
+    api_kinds,
     decoding_type,
     draft_architecture,
     draft_gate,
@@ -23,12 +22,17 @@ from trtllm_kit.upstream.speculation import (
     fields,
     fields_of,
     kv_layers,
+    own_length,
     releases_with_field,
     speculation_field,
+    step_tokens,
 )
 
 READ = ("1.0.0", "1.1.0", "1.2.1", "main")
-CLASSES = {"eagle3": "Eagle3", "mtp": "MTP", "ngram": "NGram", "draft_target": "DraftTarget"}
+CLASSES = {
+    "eagle3": "Eagle3", "mtp": "MTP", "ngram": "NGram", "draft_target": "DraftTarget", "pard": "PARD", "sa": "SA",
+    "auto": "Auto",
+}  # fmt: skip
 
 
 def recorded(shared: Path, version: str, kind: Kind) -> set[str]:
@@ -40,7 +44,9 @@ def recorded(shared: Path, version: str, kind: Kind) -> set[str]:
         return set(own) - {"decoding_type"}
     section = document["speculative"]
     base = section["base_fields"].get("fields", section["base_fields"])
-    name = {"eagle3": "Eagle"}.get(kind, CLASSES[kind])
+    name = {"eagle3": "Eagle", "auto": "AUTO"}.get(kind, CLASSES[kind])
+    if name not in section["kinds"]:
+        return set()
     aliases = {entry["alias"].split()[0] for entry in base.values() if isinstance(entry, dict) and "alias" in entry}
     return set(base) | aliases | set(section["kinds"][name]["fields"])
 
@@ -48,7 +54,7 @@ def recorded(shared: Path, version: str, kind: Kind) -> set[str]:
 @pytest.mark.parametrize("version", READ)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_table_has_exactly_the_recorded_fields(shared: Path, version: str, kind: Kind) -> None:
-    """No field of a release read exactly is missing, and none was invented."""
+    """No field of a release read exactly is missing, none was invented, and a kind it lacks has none."""
     assert recorded(shared, version, kind) == set(fields_of(kind, version))
 
 
@@ -64,11 +70,18 @@ def test_the_table_has_exactly_the_recorded_fields(shared: Path, version: str, k
         ("draft_target", "1.3.0rc14", "Draft_Target", "near"),
         ("mtp", "1.1.0", "MTP", "read"),
         ("ngram", "main", "NGram", "read"),
+        ("auto", "1.0.0", "AUTO", "read"),
+        ("auto", "1.3.0rc14", "AUTO", "near"),
+        ("pard", "1.3.0rc1", "PARD", "near"),
+        ("pard", "main", "PARD", "read"),
+        ("sa", "1.3.0rc14", "SA", "near"),
+        ("sa", "main", "SA", "read"),
     ],
 )
 def test_the_word_for_a_kind_is_that_of_the_release(kind: Kind, version: str, literal: str, certainty: str) -> None:
     """EAGLE-3 is written Eagle up to 1.2.1, and the draft model lost and won an underscore."""
     found = decoding_type(kind, version)
+    assert found is not None
     assert (literal, certainty) == (found.literal, found.certainty)
 
 
@@ -104,7 +117,7 @@ def test_releases_without_a_known_gate_have_none(version: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "version", "layers"),
     [("eagle3", "1.0.0", 1), ("eagle3", "1.2.1", 3), ("eagle3", "main", 1), ("mtp", "1.2.1", 3), ("mtp", "main", 1),
-     ("ngram", "1.2.1", 0), ("draft_target", "1.2.1", 1)],
+     ("ngram", "1.2.1", 0), ("draft_target", "1.2.1", 1), ("pard", "main", 1), ("sa", "main", 0), ("auto", "main", 0)],
 )  # fmt: skip
 def test_layers_of_kv_cache_follow_the_release(kind: Kind, version: str, layers: int) -> None:
     """1.2 keeps a layer of KV cache for every drafted token of EAGLE-3."""
@@ -113,14 +126,37 @@ def test_layers_of_kv_cache_follow_the_release(kind: Kind, version: str, layers:
 
 @given(kind=st.sampled_from(KINDS), version=st.sampled_from(READ), tokens=st.integers(1, 64))
 def test_a_sequence_holds_at_least_its_drafts_and_at_most_twice_as_much(kind: Kind, version: str, tokens: int) -> None:
-    """Drafts are in the cache while they are checked; a shared engine keeps one fewer again."""
-    assert tokens <= extra_kv_tokens(kind, version, tokens) < 2 * tokens + (kind in ("ngram", "draft_target"))
+    """Drafts and masks are in the cache while they are checked; a shared engine keeps one fewer than the drafts again."""
+    step = step_tokens(kind, version, tokens)
+    assert tokens <= step - 1 <= extra_kv_tokens(kind, version, tokens) < step + tokens
 
 
-def test_every_kind_has_a_word_in_every_release_of_the_llm_api() -> None:
-    """A plan for any release can be written."""
-    later = [name for name in known_releases() if version_key(name) >= version_key("1.0.0")]
-    assert all(decoding_type(kind, version).literal for kind in KINDS for version in later)
+def test_pard_computes_twice_its_drafts_in_a_step_and_other_kinds_one_more() -> None:
+    """Masks stand for the tokens that the draft model proposes in its one pass; both models share the cache."""
+    assert [10, 6, 6] == [step_tokens(kind, "main", 5) for kind in ("pard", "sa", "draft_target")]
+    assert [13, 9, 5] == [extra_kv_tokens(kind, "main", 5) for kind in ("pard", "sa", "auto")]
+
+
+@pytest.mark.parametrize(("kind", "batch", "tokens"), [("auto", 4, 5), ("auto", 5, 3), ("ngram", 4, None)])
+def test_auto_alone_drafts_as_many_tokens_as_it_likes(kind: Kind, batch: int, tokens: int | None) -> None:
+    """The largest batch decides its length; other kinds draft what they are told."""
+    assert tokens == own_length(kind, "1.0.0", batch)
+
+
+@pytest.mark.parametrize(
+    ("version", "kinds"),
+    [
+        ("0.21.0", ()),
+        ("1.2.1", ("eagle3", "mtp", "ngram", "draft_target", "auto")),
+        ("1.3.0rc2", ("eagle3", "mtp", "ngram", "draft_target", "pard", "auto")),
+        ("1.3.0rc5", KINDS),
+        ("main", KINDS),
+    ],
+)
+def test_the_kinds_of_a_release_are_those_it_has_a_word_for(version: str, kinds: tuple[Kind, ...]) -> None:
+    """PARD and the suffix automaton came during 1.3; the fields of a kind come with its word."""
+    assert kinds == api_kinds(version)
+    assert kinds == tuple(kind for kind in KINDS if "max_draft_len" in fields_of(kind, version))
 
 
 def test_releases_with_a_field_are_listed_oldest_first() -> None:

@@ -13,6 +13,7 @@ An interrupt (Ctrl-C) gives 130 and SIGTERM 143, as shells do.
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -30,12 +31,14 @@ from trtllm_kit.cli import (
     convert,
     deploy,
     engines,
+    estimate,
     evaluate,
     lint,
     plan,
     profiles,
     quickstart,
     stop,
+    tune,
     upstream,
 )
 from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, error_document, hoist_global_flags
@@ -66,12 +69,14 @@ _SHARED = "Also, here or before the verb: --json, --verbose (-v), --debug."
 app.add_typer(engines.app, name="engines", epilog=_SHARED)
 app.add_typer(profiles.app, name="profiles", epilog=_SHARED)
 app.add_typer(upstream.app, name="upstream", epilog=_SHARED)
+app.add_typer(tune.app, name="tune", epilog=_SHARED)
 for _name, _verb in (
     ("plan", plan.plan),
     ("lint", lint.lint),
     ("convert", convert.convert),
     ("evaluate", evaluate.evaluate),
     ("build", build.build),
+    ("estimate", estimate.estimate),
     ("deploy", deploy.deploy),
     ("stop", stop.stop),
     (WATCHDOG_VERB, check_health.check_health),
@@ -107,7 +112,9 @@ def main(argv: list[str] | None = None) -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _terminate)
     arguments = hoist_global_flags(sys.argv[1:] if argv is None else argv)
-    sys.exit(run(arguments))
+    code = run(arguments)
+    gc.freeze()  # the end of the process frees everything at once; searching all of it for cycles first is in vain
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -41,7 +41,7 @@ def evaluate(
     session: Session = context.obj
     asked = gate_of(gate)
     if html is not None:
-        _require_place(html)
+        require_place(html)
     report = _compare(session, a, b, text, tokens)
     if html is not None:
         _write_page(html, report, asked, (a, b))
@@ -57,7 +57,7 @@ def _compare(session: Session, a: str, b: str, text: Path | None, tokens: int | 
     return compare(*folders, words, session.progress(), MOST_TOKENS if tokens is None else tokens)
 
 
-def _require_place(path: Path) -> None:
+def require_place(path: Path) -> None:
     """Raise ``StorageError`` for a page that could not be written, before minutes of work for it."""
     from trtllm_kit.errors import storage_error
 

@@ -1,0 +1,297 @@
+"""``trtkit tune``: the best legal configuration for a load and a promise, and what stopped the others."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from trtllm_kit.cli.draft_length import draft_length
+from trtllm_kit.cli.load_options import (
+    AcceptanceOption,
+    ConcurrencyOption,
+    InputOption,
+    OutputOption,
+    PercentileOption,
+    PrefixOption,
+    PriceOption,
+    RateOption,
+    SeedOption,
+    SloOption,
+    SpreadOption,
+    chances_from,
+    check_load,
+    numbers,
+    prices_from,
+    slo_from,
+    with_power,
+)
+from trtllm_kit.cli.options import ModelArgument, ProfileOption, VersionOption
+from trtllm_kit.cli.session import Session
+from trtllm_kit.errors import UsageError
+
+if TYPE_CHECKING:
+    from trtllm_kit.spec.hardware import Hardware
+    from trtllm_kit.spec.load import LoadedProfile
+    from trtllm_kit.tune.decision import Decision
+    from trtllm_kit.tune.measured import Compared
+    from trtllm_kit.tune.question import Question
+    from trtllm_kit.tune.room import Asked
+
+SEARCH = "search"
+
+
+class WithShorthand(TyperGroup):
+    """A group whose verb ``search`` may be left out: ``trtkit tune MODEL ...``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the verb in front where none is named and no help is asked for."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = [SEARCH, *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=WithShorthand,
+    help="The best configuration for a load and a promise: trtkit tune MODEL --profile NAME is short for tune search.",
+    no_args_is_help=True,
+)
+app.command("draft-length")(draft_length)
+
+
+@app.command(SEARCH)
+def search(
+    context: typer.Context,
+    model: ModelArgument,
+    profile: ProfileOption,
+    *,
+    isl: InputOption = None,
+    osl: OutputOption = None,
+    concurrency: ConcurrencyOption = None,
+    rate: RateOption = None,
+    slo: SloOption = None,
+    percentile: PercentileOption = 95,
+    objective: Annotated[
+        str, typer.Option("--objective", metavar="AIM", help="throughput, latency, cost or energy.")
+    ] = "throughput",
+    hardware: Annotated[
+        str | None,
+        typer.Option("--hardware", metavar="NAMES", help="Machines to choose from.", show_default="the profile's"),
+    ] = None,
+    power_limit: Annotated[
+        str | None,
+        typer.Option("--power-limit", metavar="WATTS", help="Power limits of a GPU to choose from, e.g. 700,1000."),
+    ] = None,
+    quantization: Annotated[
+        str | None,
+        typer.Option(
+            "--quantization",
+            metavar="FORMATS",
+            help="Formats of the weights to choose from.",
+            show_default="bf16, fp8, nvfp4 and the profile's",
+        ),
+    ] = None,
+    acceptance: AcceptanceOption = None,
+    shared_prefix: PrefixOption = 0,
+    shortest: SpreadOption = 0.8,
+    gpu_hour_price: PriceOption = None,
+    seed: SeedOption = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the winner as a deploy profile.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as a page too.")] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(
+            "--measure", metavar="URL", help="Correct predictions by what the profile's own deployment takes."
+        ),
+    ] = None,
+    measure_loads: Annotated[
+        str, typer.Option("--measure-loads", metavar="COUNTS", help="Requests at once that it is measured at.")
+    ] = "1,4,16",
+    served_model: Annotated[
+        str, typer.Option("--served-model", metavar="NAME", help="What the measured server calls the model.")
+    ] = "tensorrt_llm",
+    everything: Annotated[
+        bool, typer.Option("--all", help="With --json: every configuration that is out, and what stopped it.")
+    ] = False,
+    trtllm_version: VersionOption = None,
+) -> int:
+    """Find how to run MODEL under a profile: ranks, replicas, formats, limits. Exit 1: nothing keeps the SLO."""
+    from trtllm_kit.cli.asked import asked_for
+
+    session: Session = context.obj
+    check_load(concurrency, rate, shortest)
+    prices, chances, promise = prices_from(gpu_hour_price), chances_from(acceptance), slo_from(slo, percentile)
+    loaded, machine = asked_for(profile, trtllm_version)
+    _require_places(tuple(path for path in (out, html) if path is not None))
+    machines = _machines(machine, hardware, power_limit)
+    question = _question(
+        {
+            "input_tokens": isl or loaded.profile.load.input_tokens,
+            "output_tokens": osl or loaded.profile.load.output_tokens,
+            "concurrency": concurrency,
+            "rate": rate,
+            "slo": promise,
+            "objective": _objective(objective, prices, machines),
+            "weights": _formats(quantization),
+            "prices": prices,
+            "acceptance": chances,
+            "shared_prefix": shared_prefix,
+            "least_share": shortest,
+            "seed": seed,
+        }
+    )
+    asked = _asked(session, model, loaded, machines, question)
+    learned = None if measure is None else _learned(asked, machine, measure, served_model, measure_loads)
+    return _tell(session, asked, learned, (model, profile), (out, html), everything=everything)
+
+
+def _question(values: dict[str, Any]) -> Question:
+    from trtllm_kit.tune.question import Question
+
+    return Question(**values)
+
+
+def _objective(text: str, prices: dict[str, float], machines: list[Hardware]) -> str:
+    """Return a known objective that can be judged on these machines; raises ``UsageError``."""
+    from trtllm_kit.tune.points import power_limit as limit_of
+    from trtllm_kit.tune.question import OBJECTIVES
+
+    if text not in OBJECTIVES:
+        raise UsageError(f"--objective {text}", why=f"known are {', '.join(OBJECTIVES)}", hint="--objective throughput")
+    unpriced = [one.name for one in machines if "" not in prices and one.name not in prices]
+    if text == "cost" and len(machines) > 1 and unpriced:
+        raise UsageError(
+            "--objective cost over several machines",
+            why=f"no price is given for {', '.join(unpriced)}",
+            hint="--gpu-hour-price " + ",".join(f"{one.name}=PRICE" for one in machines),
+        )
+    dark = [one.name for one in machines if limit_of(one) is None]
+    if text == "energy" and dark:
+        raise UsageError(
+            "--objective energy", why=f"no power limit is known of {', '.join(dark)}", hint="--objective throughput"
+        )
+    return text
+
+
+def _formats(text: str | None) -> tuple[str, ...] | None:
+    """Return formats of weights as asked; raises ``UsageError`` for one that is none, or is mixed."""
+    from trtllm_kit.plan.formats import FORMATS
+
+    if text is None:
+        return None
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in FORMATS:
+            raise UsageError(
+                f"--quantization {name}", why=f"known are {', '.join(FORMATS)}", hint="--quantization bf16,fp8"
+            )
+    return names
+
+
+def _machines(own: Hardware, names: str | None, watts: str | None) -> list[Hardware]:
+    """Return the machines to choose from, the profile's own first where none is named; raises ``UsageError``."""
+    from trtllm_kit.spec.load import load_hardware
+
+    if names is None:
+        machines = [own]
+    else:
+        wanted = dict.fromkeys(part.strip() for part in names.split(","))
+        machines = [own if name == own.name else load_hardware(name) for name in wanted]
+    limits = numbers("--power-limit", watts, "700,1000")
+    return [with_power(machine, limit) for machine in machines for limit in limits] or machines
+
+
+def _require_places(places: tuple[Path, ...]) -> None:
+    from trtllm_kit.cli.evaluate import require_place
+
+    for path in places:
+        require_place(path)
+
+
+def _asked(session: Session, model: str, loaded: LoadedProfile, machines: list[Hardware], question: Question) -> Asked:
+    from trtllm_kit.cli.plan import model_folder
+    from trtllm_kit.spec.load import beside_target, load_model
+    from trtllm_kit.tune.room import Asked
+
+    folder = model_folder(session, model)
+    spec, loaded = load_model(folder), beside_target(loaded, folder)
+    return Asked(spec, loaded, {machine.name: machine for machine in machines}, question)
+
+
+def _learned(asked: Asked, machine: Hardware, url: str, name: str, loads: str) -> Compared:
+    """Measure a deployment of the profile on its own machine."""
+    from trtllm_kit.tune.measured import asks
+    from trtllm_kit.tune.run import learn
+
+    counts = [round(load) for load in numbers("--measure-loads", loads, "1,4,16")]
+    if not counts or min(counts) < 1:
+        raise UsageError(
+            f"--measure-loads {loads}", why="at least 1 request is under way", hint="--measure-loads 1,4,16"
+        )
+    return learn(replace(asked, machines={machine.name: machine}), asks(url, name), counts)
+
+
+def _tell(
+    session: Session,
+    asked: Asked,
+    learned: Compared | None,
+    names: tuple[str, str],
+    places: tuple[Path | None, Path | None],
+    *,
+    everything: bool,
+) -> int:
+    """Search, write what was asked for, show the decision, return the exit code."""
+    from trtllm_kit.cli.tune_text import decision_text
+    from trtllm_kit.tune.report import document
+    from trtllm_kit.tune.run import estimate_of, tune
+
+    correction = None if learned is None else learned.correction
+    decision = tune(asked, correction)
+    shown = decision.shown
+    estimate = None if shown is None else estimate_of(decision, shown, correction)
+    found = document(decision, estimate, model=names[0], everything=everything)
+    if learned is not None:
+        found["measured"] = asdict(learned)
+    out, html = places
+    if html is not None:
+        from trtllm_kit.tune.html import html_page
+
+        _write(html, html_page(found), "writing the report")
+    if out is not None and decision.winner is not None:
+        _write(out, winner_text(decision, names[1], out), "writing the profile")
+        found["written"] = str(out)
+    session.result(found, lambda: decision_text(found, verbose=session.verbose))
+    return 0 if decision.winner else 1
+
+
+def winner_text(decision: Decision, profile: str, out: Path) -> str:
+    """Return the winner as a profile, with a head that says what it was found for."""
+    from trtllm_kit.tune.written import profile_text
+
+    winner = decision.winner
+    if winner is None:
+        return ""
+    question = decision.search.question
+    machine = winner.point.candidate.shape.machine
+    comments = [
+        f"Found by trtkit tune: {winner.point.candidate.words()}.",
+        f"Asked: {question.load_words()}; promise: {question.slo.words()}; aim: {question.objective}.",
+    ]
+    if "@" in machine:
+        comments.append(f"The GPUs run at a power limit that a profile cannot set: {machine} (nvidia-smi -pl).")
+    return profile_text(profile, decision.asked.loaded.profile, winner.changes, out, comments)
+
+
+def _write(path: Path, text: str, doing: str) -> None:
+    from trtllm_kit.errors import storage_error
+    from trtllm_kit.files import replace_text
+
+    try:
+        replace_text(path, text)
+    except OSError as error:
+        raise storage_error(error, doing) from None

@@ -1,0 +1,1 @@
+"""How long steps and requests take, with the reason and an interval; pure."""
