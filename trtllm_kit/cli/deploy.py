@@ -1,15 +1,18 @@
-"""``trtkit deploy``: make the model repository from an engine, and start the server that reads it."""
+"""``trtkit deploy``: make the model repository from an engine, and what serves it, here or on a target."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trtllm_kit.cli.asked import asked_for
+from trtllm_kit.cli.deploy_targets import Ready, changes_of, differences, document, targets_of, text
 from trtllm_kit.cli.log_file import LOG_BYTES, LOG_FILES
-from trtllm_kit.cli.made import show_made
+from trtllm_kit.cli.made import Besides, show_made
 from trtllm_kit.cli.options import (
     DryRunOption,
     LockWaitOption,
@@ -20,7 +23,7 @@ from trtllm_kit.cli.options import (
     ProfileOption,
     UnattendedOption,
 )
-from trtllm_kit.cli.replan import replan
+from trtllm_kit.cli.replan import replan_as
 from trtllm_kit.cli.session import Session, table
 from trtllm_kit.cli.unattended import Logging, begin
 from trtllm_kit.errors import UsageError
@@ -53,6 +56,22 @@ def deploy(
         bool,
         typer.Option("--restart", help="With --background: replace a server that runs on what the folder held before."),
     ] = False,
+    target: Annotated[
+        list[str],
+        typer.Option(
+            "--target",
+            metavar="NAME",
+            help="Write what serves the repository elsewhere: local, mpirun, slurm, kubernetes, dynamo, monitoring. "
+            "May be given several times.",
+        ),
+    ] = [],  # noqa: B006  # never changed
+    target_out: Annotated[
+        Path | None,
+        typer.Option("--target-out", metavar="FOLDER", help="Folder of the targets; without it OUT.NAME, beside OUT."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Give up changes that a person made to files that are written again.")
+    ] = False,
     dry_run: DryRunOption = False,
     lock_wait: LockWaitOption = LOCK_SECONDS,
     unattended: UnattendedOption = False,
@@ -60,19 +79,50 @@ def deploy(
     log_size: LogSizeOption = LOG_BYTES,
     log_keep: LogKeepOption = LOG_FILES,
 ) -> int:
-    """Write the Triton model repository of a profile for ENGINE; with --start serve it."""
+    """Write the Triton model repository of a profile for ENGINE; with --start serve it, with --target elsewhere."""
     _require_together(start=start, background=background, restart=restart)
     session = begin(context.obj, Logging(log_file, log_size, log_keep), unattended=unattended, dry_run=dry_run)
-    made = replan(engine, profile)
+    asked = asked_for(profile)
+    made = replan_as(engine, asked)
+    ready = targets_of(target, made, asked, out, target_out)
     if dry_run:
-        return run_dry(session, made)
+        return run_dry(session, made, out, ready)
+    besides = _unedited(made, out, ready, force=force)
     deployment = write_repository(session, engine, made, out, lock_seconds=lock_wait)
+    besides = write_targets(ready, besides, force=force, lock_seconds=lock_wait)
     if not start:
-        show_deployment(session, out, deployment)
+        show_deployment(session, out, deployment, besides=besides)
         return 0
     if background:
-        return run_background(session, made, out, deployment, restart=restart, lock_seconds=lock_wait)
-    return run_foreground(session, made, out, deployment, lock_seconds=lock_wait)
+        return run_background(session, made, out, deployment, restart=restart, lock_seconds=lock_wait, besides=besides)
+    return run_foreground(session, made, out, deployment, lock_seconds=lock_wait, besides=besides)
+
+
+def _unedited(made: Plan, out: Path, ready: Sequence[Ready], *, force: bool) -> Besides:
+    """Return how the repository changes; raises ``EditedFiles`` before the first byte for changes of a person."""
+    from trtllm_kit.repository.compose import repository_files
+    from trtllm_kit.serve.target_folder import compare, require_unedited
+
+    changes = compare(out, repository_files(made, out), "repository")
+    require_unedited(out, changes, force=force)
+    for one in ready:
+        require_unedited(one.folder, changes_of(one), force=force)
+    differ = differences(changes)
+    rows = [{"path": change.path, "state": change.state, "diff": list(change.diff)} for change in changes]
+    return Besides({"changes": rows}, f"\n{differ}" if differ else "")
+
+
+def write_targets(ready: Sequence[Ready], besides: Besides, *, force: bool, lock_seconds: float) -> Besides:
+    """Write what differs of every target, and say what it was."""
+    from trtllm_kit.serve.target_folder import write
+
+    documents, texts, fresh = [], [besides.text], False
+    for one in ready:
+        written = write(one.folder, one.files, one.facts, force=force, lock_seconds=lock_seconds)
+        documents.append(document(one, written.changes))
+        texts.append(f"\n{text(one, written.changes)}")
+        fresh = fresh or not written.up_to_date
+    return Besides(besides.keys | ({"targets": documents} if documents else {}), "".join(texts), fresh)
 
 
 def _require_together(*, start: bool, background: bool, restart: bool) -> None:
@@ -101,13 +151,20 @@ def write_repository(
     return deployment
 
 
-def show_deployment(session: Session, out: Path, deployment: Deployment, server: dict[str, Any] | None = None) -> None:
+def show_deployment(
+    session: Session,
+    out: Path,
+    deployment: Deployment,
+    server: dict[str, Any] | None = None,
+    besides: Besides | None = None,
+) -> None:
     """Show what was made and the server on it; one that runs on an older repository is named, it keeps what it has."""
     older = serving_older(out, deployment) if server is None else None
     if older is not None:
         session.log(f"warning: process {older} still serves the older {out}; trtkit stop {out}, then start again")
     note = f", while process {older} still serves the older one" if older is not None else ""
-    show_made(session, out, deployment.manifest, up_to_date=deployment.up_to_date, server=server, note=note)
+    up_to_date = deployment.up_to_date
+    show_made(session, out, deployment.manifest, up_to_date=up_to_date, server=server, note=note, besides=besides)
 
 
 def serving_older(repository: Path, deployment: Deployment) -> int | None:
@@ -120,19 +177,32 @@ def serving_older(repository: Path, deployment: Deployment) -> int | None:
     return record.pid if is_running(record) else None
 
 
-def run_dry(session: Session, made: Plan) -> int:
-    """Show every file that would be written, and config.pbtxt whole."""
+def run_dry(session: Session, made: Plan, out: Path, ready: Sequence[Ready] = ()) -> int:
+    """Show every file that would be written, config.pbtxt whole, and how what stands there would change."""
     from trtllm_kit.repository.compose import repository_files
+    from trtllm_kit.serve.target_folder import compare
 
-    files = repository_files(made)
-    rows = [(name, f"{len(text.encode()):,} bytes") for name, text in files.items()]
-    shown = [text for name, text in files.items() if name.endswith("config.pbtxt")]
-    session.result({"files": files}, lambda: "\n".join([table(("file", "size"), rows), *shown, "nothing was written"]))
+    files = repository_files(made, out)
+    rows = [(name, f"{len(content.encode()):,} bytes") for name, content in files.items()]
+    shown = [content for name, content in files.items() if name.endswith("config.pbtxt")]
+    differ = differences(compare(out, files, "repository"))
+    changes = [(one, changes_of(one)) for one in ready]
+    told = [text(one, found) for one, found in changes]
+    lines = [table(("file", "size"), rows), *shown, *([differ] if differ else []), *told, "nothing was written"]
+    found = {"files": files} | ({"targets": [document(one, rows) for one, rows in changes]} if ready else {})
+    session.result(found, lambda: "\n".join(lines))
     return 0
 
 
 def run_background(
-    session: Session, made: Plan, repository: Path, deployment: Deployment, *, restart: bool, lock_seconds: float
+    session: Session,
+    made: Plan,
+    repository: Path,
+    deployment: Deployment,
+    *,
+    restart: bool,
+    lock_seconds: float,
+    besides: Besides | None = None,
 ) -> int:
     """See to it that a server runs on the repository, and leave it running."""
     from trtllm_kit.serve.background import Wanted, keep_running
@@ -142,7 +212,7 @@ def run_background(
     server = {"pid": kept.pid, "started": kept.started, "urls": kept.urls.model_dump()}
     if kept.replaced is not None:
         server["replaced"] = kept.replaced
-    show_deployment(session, repository, deployment, server)
+    show_deployment(session, repository, deployment, server, besides)
     if not kept.started:
         session.log(f"process {kept.pid} serves it already")
         return 0
@@ -152,12 +222,18 @@ def run_background(
 
 
 def run_foreground(
-    session: Session, made: Plan, repository: Path, deployment: Deployment, *, lock_seconds: float
+    session: Session,
+    made: Plan,
+    repository: Path,
+    deployment: Deployment,
+    *,
+    lock_seconds: float,
+    besides: Besides | None = None,
 ) -> int:
     """Start the server, wait until it is ready, and stay with it."""
     with start_server(session, made, repository, lock_seconds=lock_seconds) as server:
         urls = {"http": server.urls.http, "grpc": server.urls.grpc, "metrics": server.urls.metrics}
-        show_deployment(session, repository, deployment, {"pid": server.pid, "started": True, "urls": urls})
+        show_deployment(session, repository, deployment, {"pid": server.pid, "started": True, "urls": urls}, besides)
         _say_ready(session, server.urls)
         return _stay(session, server)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,18 @@ from trtllm_kit.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from trtllm_kit.artifact import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Besides:
+    """What a run made besides its artifact."""
+
+    keys: dict[str, Any] = field(default_factory=dict)
+    """Further keys of the object."""
+    text: str = ""
+    """The same for people, from a line of its own on."""
+    fresh: bool = False
+    """Whether anything of it is not as it was."""
 
 
 def show_made(
@@ -23,6 +36,7 @@ def show_made(
     server: Mapping[str, Any] | None = None,
     note: str = "",
     taken_from: Path | None = None,
+    besides: Besides | None = None,
 ) -> None:
     """Show an artifact and the server on it. Unattended: nothing when nothing changed, else one line.
 
@@ -34,9 +48,11 @@ def show_made(
         document["taken_from"] = str(taken_from)
     if server is not None:
         document["server"] = dict(server)
+    besides = besides or Besides()
+    document |= besides.keys
     if not session.outlet.unattended:
-        session.result(document, lambda: made_text(out, manifest, up_to_date=up_to_date))
-    elif up_to_date and not (server or {}).get("started"):
+        session.result(document, lambda: made_text(out, manifest, up_to_date=up_to_date) + besides.text)
+    elif up_to_date and not besides.fresh and not (server or {}).get("started"):
         session.log(f"{out}: the {manifest.kind} is up to date")
     else:
         took = session.outlet.seconds()

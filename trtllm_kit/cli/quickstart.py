@@ -15,7 +15,7 @@ import typer
 from trtllm_kit.cli.convert import run_convert
 from trtllm_kit.cli.deploy import show_deployment, start_server, write_repository
 from trtllm_kit.cli.options import LockWaitOption, ProfileOption
-from trtllm_kit.cli.session import Session, heading
+from trtllm_kit.cli.session import Result, Session, heading, made
 from trtllm_kit.cli.streams import paint, say
 from trtllm_kit.staging import LOCK_SECONDS
 
@@ -33,10 +33,10 @@ class Collecting(Session):
 
     steps: list[dict[str, Any]] = field(default_factory=list)
 
-    def result(self, document: dict[str, Any], text: Callable[[], str]) -> None:
+    def result(self, document: Result, text: Callable[[], str]) -> None:
         """Keep the document, or print the text."""
         if self.json:
-            self.steps[-1]["result"] = document
+            self.steps[-1]["result"] = made(document)
         else:
             super().result(document, text)
 

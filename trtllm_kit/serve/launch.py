@@ -13,6 +13,10 @@ EXIT_TIMEOUT_SECONDS = 30
 """How long the server lets running requests finish after it was told to stop."""
 STUB = "triton_python_backend_stub"
 """Program that runs a Python model; every model instance has one."""
+PYTHON_LIBRARY = "libtriton_python.so"
+ENGINE_BACKEND = "tensorrtllm"
+"""Triton's C++ backend for engines; no installation without a GPU has it."""
+_NOTHING: Mapping[str, Path] = {}
 _ASIDE = "repository"
 """The link in the workspace through which a repository with other letters than ASCII is reached."""
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # what a server binds is not what a client asks
@@ -64,12 +68,18 @@ class ServerCommand:
 
 
 def server_command(
-    repository: Path, serve: Serve, environment: Mapping[str, str], installation: Installation, workspace: Path
+    repository: Path,
+    serve: Serve,
+    environment: Mapping[str, str],
+    installation: Installation,
+    workspace: Path,
+    stand_in: Mapping[str, Path] = _NOTHING,
 ) -> ServerCommand:
     """Return the command for one server; ``workspace`` must be named uniquely, the shared memory is named after it.
 
     A repository whose path is not ASCII is reached through a link in the workspace: the Python of Triton's stub knows
     no other encoding, whatever the locale.
+    ``stand_in`` are the files, by name, of what stands in for the backend of engines.
     ``environment`` is what the server inherits; the host must be an IP address. Raises ``UsageError`` when two ports
     are the same.
     """
@@ -83,7 +93,7 @@ def server_command(
         str(installation.binary),
         f"--model-repository={seen}",
         *([f"--backend-directory={backends}"] if installation.links else []),
-        *(f"--{name}-address={_bound(name, serve.host)}" for name in ports),
+        *(f"--{name}-address={bound_address(name, serve.host)}" for name in ports),
         *(f"--{name}-port={port}" for name, port in ports.items()),
         f"--exit-timeout-secs={EXIT_TIMEOUT_SECONDS}",
         "--disable-auto-complete-config",
@@ -98,9 +108,22 @@ def server_command(
         ports=ports,
         urls=_urls(serve.host, ports),
         workspace=workspace,
-        links=aside | {f"backends/python/{name}": target for name, target in installation.links.items()},
+        links=aside
+        | {f"backends/python/{name}": target for name, target in installation.links.items()}
+        | _stand_in_links(installation, stand_in),
         shm_prefix=shm_prefix,
     )
+
+
+def _stand_in_links(installation: Installation, files: Mapping[str, Path]) -> dict[str, Path]:
+    """Return the links of a backend that is a Python model: Triton's Python backend by its name, and its files."""
+    if not files:
+        return {}
+    renamed = {
+        (f"libtriton_{ENGINE_BACKEND}.so" if name == PYTHON_LIBRARY else name): target
+        for name, target in installation.links.items()
+    }
+    return {f"backends/{ENGINE_BACKEND}/{name}": target for name, target in {**renamed, **files}.items()}
 
 
 RUN_MARK = "TRTKIT_RUN"
@@ -138,8 +161,11 @@ def _prepend(environment: dict[str, str], name: str, folders: tuple[Path, ...], 
         environment[name] = ":".join([*map(str, folders), *([rest] if rest else [])])
 
 
-def _bound(name: str, address: str) -> str:
-    """Spell an IPv6 address as the endpoint reads it; each of Triton's two web servers has its own way."""
+def bound_address(name: str, address: str) -> str:
+    """Spell the address that an endpoint (``http``, ``grpc``, ``metrics``) is bound to as Triton's flag wants it.
+
+    Each of Triton's two web servers has its own way with IPv6.
+    """
     if ":" not in address:
         return address
     return f"[{address}]" if name == "grpc" else f"ipv6:{address}"

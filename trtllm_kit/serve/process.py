@@ -14,9 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from trtllm_kit.artifact import read_manifest
+from trtllm_kit.artifact import Manifest, read_manifest
 from trtllm_kit.errors import AlreadyRunning, ServerFailed, storage_error
 from trtllm_kit.progress import Progress, Silent
+from trtllm_kit.resources import triton_models
 from trtllm_kit.serve import log as server_log
 from trtllm_kit.serve.client import ready
 from trtllm_kit.serve.launch import ServerCommand, Urls, server_command
@@ -216,12 +217,31 @@ def prepare(
     """Check everything that can be checked before a start, and return the server; ``held`` as in ``check_ports``."""
     inherited = dict(os.environ) | dict(environment)
     manifest = read_manifest(repository, "repository")
-    installation = find_tritonserver(inherited, manifest.facts.get("runtime", ""))
+    installation = find_tritonserver(inherited, _launched(manifest))
     listening = resolved(serve)
     check_ports(listening, held)
     workspace = _temporary_folder() / f"trtkit-{secrets.token_hex(4)}"
-    command = server_command(repository, listening, inherited, installation, workspace)
+    stand_in = stand_in_files() if _rehearses_engines(manifest) else {}
+    command = server_command(repository, listening, inherited, installation, workspace, stand_in)
     return Server(command, repository.with_name(repository.name + ".server.log"), manifest.digest)
+
+
+def _rehearses_engines(manifest: Manifest) -> bool:
+    """Whether a stand-in has to take the place of the backend that runs engines."""
+    return bool(manifest.facts.get("engines")) and manifest.facts.get("runtime") != "tensorrt_llm"
+
+
+def _launched(manifest: Manifest) -> str:
+    """Return the runtime that the server is found for: engines need no launcher of the LLM API."""
+    return "" if manifest.facts.get("engines") else str(manifest.facts.get("runtime", ""))
+
+
+def stand_in_files() -> dict[str, Path]:
+    """Return the files of what stands in for the backend of engines, by name; it shares some of the llmapi model's."""
+    folder = triton_models()
+    shared = ("ask", "faults", "lifeline", "metrics", "pacer", "runtime", "timing")
+    own = {path.name: path for path in sorted((folder / "tensorrtllm").glob("*.py"))}
+    return own | {f"{name}.py": folder / "llmapi" / f"{name}.py" for name in shared}
 
 
 def _temporary_folder() -> Path:

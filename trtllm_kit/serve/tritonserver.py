@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from trtllm_kit.errors import MissingExtra, MissingTool
-from trtllm_kit.serve.launch import STUB, Installation
+from trtllm_kit.serve.launch import PYTHON_LIBRARY, STUB, Installation
 
 VARIABLE = "TRITONSERVER"
 """Environment variable that names the server's binary."""
 LAUNCHER = "trtllm-llmapi-launch"
 """Comes with TensorRT-LLM; without it the server's MPI cannot spawn ranks."""
-_BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
+_BACKEND_FILES = (PYTHON_LIBRARY, "triton_python_backend_utils.py")
 
 
 def find_tritonserver(environment: Mapping[str, str], runtime: str = "reference") -> Installation:
