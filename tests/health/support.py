@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from trtllm_kit.health.load import shipped_rules
 from trtllm_kit.health.snapshot import Outcome, Snapshot, Target
 from trtllm_kit.health.sources.prometheus_text import parse
 
 PAGES = Path(__file__).with_name("pages")
 TARGET = Target("http://127.0.0.1:8002/metrics")
+SEEDS = tuple(r for r in shipped_rules() if r.name in ("kv-cache-usage", "gpu-utilization", "queue-depth"))
+"""The three rules that need nothing but a page of trtkit's own model, and GPUs."""
 NOW = 1_795_993_500.0
 
 

@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import pytest
 
-from tests.health.support import answers, engine_page, free_port, page, stub_server
+from tests.health.support import SEEDS, answers, engine_page, free_port, page, stub_server
 from trtllm_kit.errors import UsageError
 from trtllm_kit.health import check as module
-from trtllm_kit.health.check import check, take_samples
-from trtllm_kit.health.load import shipped_rules
+from trtllm_kit.health.check import Pace, check, take_samples
 from trtllm_kit.health.rules import Ruleset
 from trtllm_kit.health.snapshot import Target
+from trtllm_kit.health.sources.gather import gather
 from trtllm_kit.health.verdict import Kind, State
 
-RULES = Ruleset(tuple(rule for rule in shipped_rules() if rule.needs is None))
+RULES = Ruleset(tuple(rule for rule in SEEDS if rule.needs is None))
 FAST = {"interval_seconds": 0.02, "timeout_seconds": 2.0}
 
 
@@ -50,7 +50,7 @@ def test_a_rule_gets_the_samples_it_needs() -> None:
 def test_the_pace_is_kept() -> None:
     """Readings begin one interval apart, whatever each of them takes."""
     with stub_server(answers(engine_page())) as url:
-        taken = take_samples(Target(url), 3, 0.1, 2.0)
+        taken = take_samples(Target(url), RULES, Pace(3, 0.1, 2.0), gather(Target(url), 2.0))
     gaps = [later.monotonic_seconds - earlier.monotonic_seconds for earlier, later in itertools.pairwise(taken)]
     assert all(0.09 < gap < 0.4 for gap in gaps), gaps
 

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from tests.health.support import TARGET, engine_page, failure, page, snapshot, snapshots
+from tests.health.support import SEEDS, TARGET, engine_page, failure, page, snapshot, snapshots
 from trtllm_kit.health.evaluate import evaluate
 from trtllm_kit.health.liveness import model_heartbeat, one_server, request_failures
-from trtllm_kit.health.load import shipped_rules
 from trtllm_kit.health.rules import Ruleset
 from trtllm_kit.health.snapshot import Outcome, Snapshot
 from trtllm_kit.health.verdict import Finding, Kind, State
 
-GPU_LESS = Ruleset(tuple(rule for rule in shipped_rules() if rule.needs is None))
+GPU_LESS = Ruleset(tuple(rule for rule in SEEDS if rule.needs is None))
 
 
 def beats(*taken: tuple[float, float | str | None]) -> tuple[Snapshot, ...]:

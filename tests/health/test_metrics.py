@@ -6,7 +6,8 @@ import pytest
 
 from tests.health.support import NOW, engine_page, page, snapshot
 from trtllm_kit.health import metrics
-from trtllm_kit.health.metrics import METRICS, TYPE_LABEL, busy
+from trtllm_kit.health.families import TYPE_LABEL
+from trtllm_kit.health.metrics import METRICS, busy
 from trtllm_kit.health.snapshot import NoReading, Reading, Trouble
 from trtllm_kit.upstream.triton import metric_families
 
@@ -42,6 +43,7 @@ def trouble(name: str, text: str, subject: str = MODEL) -> Trouble:
         ("kv_cache_usage", "legacy-24.08-ensemble", 0.2),
         ("kv_cache_usage", "h200x8-busy", 0.55),
         ("queue_depth", "h200x8-busy", 3.0),
+        ("queue_depth", "legacy-24.08-ensemble", 0.0),
         ("active_requests", "triton-2.51-simulated-busy-1", 3.0),
         ("scheduled_requests", "h200x8-busy", 48.0),
         ("paused_requests", "h200x8-busy", 0.0),
@@ -71,7 +73,6 @@ def test_used_over_max_tells_its_blocks() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "expected"),
     [
-        ("queue_depth", page("legacy-24.08-ensemble"), Trouble.MISSING),
         ("kv_cache_usage", engine_page(fraction=None, used=None), Trouble.MISSING),
         ("kv_cache_usage", engine_page(blocks=0, used=0, free=0, fraction=0), Trouble.MISSING),
         ("kv_cache_usage", engine_page(fraction="NaN"), Trouble.NOT_A_NUMBER),

@@ -51,7 +51,7 @@ def write_repository(out: Path, plan: Plan) -> Path:
     """Write a repository of the simulated runtime, as deploy does."""
     with staged(out, "repository", "key") as stage:
         assert stage is not None
-        for name, text in repository_files(plan).items():
+        for name, text in repository_files(plan, out).items():
             stage.write_text(name, text)
         stage.publish({}, {"start_grace_seconds": 60.0, "ports": {"metrics": plan.serve.metrics_port}})
     return out

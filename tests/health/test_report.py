@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.health.support import TARGET, engine_page, failure, page, snapshots
+from tests.health.support import SEEDS, TARGET, engine_page, failure, page, snapshots
 from tests.health.test_evaluate import any_ruleset, any_samples
 from trtllm_kit.health.evaluate import evaluate
-from trtllm_kit.health.load import rules_for, shipped_rules
+from trtllm_kit.health.load import rules_for
 from trtllm_kit.health.report import as_json, exit_code, nagios_line, nagios_output
 from trtllm_kit.health.rules import Ruleset
 from trtllm_kit.health.snapshot import Outcome, Snapshot, Target, Unit
 from trtllm_kit.health.verdict import Finding, Kind, Measure, Skipped, State, Verdict
 
-RULESET = Ruleset(shipped_rules(), (Skipped("x-rule", "hardware cpu has no GPU"),))
+RULESET = Ruleset(SEEDS, (Skipped("x-rule", "hardware cpu has no GPU"),))
 LINE = re.compile(r"TRTKIT (OK|WARNING|CRITICAL|UNKNOWN): ([^|\n]+) \| ([^|\n]+)")
 RANGE = r"(?:@?(?:(?:~|-?[0-9.]+)?:)?(?:-?[0-9.]+)?)"
 PERFORMANCE = re.compile(
@@ -61,7 +61,7 @@ def test_a_healthy_line_has_state_numbers_and_thresholds() -> None:
 
 def test_a_critical_rule_puts_its_range_in_the_critical_place() -> None:
     """A rule of severity critical fills the second threshold."""
-    rules = tuple(replace(rule, severity=State.CRITICAL) for rule in shipped_rules())
+    rules = tuple(replace(rule, severity=State.CRITICAL) for rule in SEEDS)
     line = nagios_line(evaluate(TARGET, snapshots(engine_page(fraction=0.95)), Ruleset(rules)))
     state, text, measures = parsed(line)
     assert "CRITICAL" == state

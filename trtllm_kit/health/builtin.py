@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from dataclasses import replace
 from itertools import pairwise
 
-from trtllm_kit.health.liveness import MODEL_HEARTBEAT, ONE_SERVER, REQUEST_FAILURES, model_heartbeat
-from trtllm_kit.health.metrics import GENERAL, METRICS, active_requests, engine_steps
+from trtllm_kit.health.families import GENERAL
+from trtllm_kit.health.liveness import MODEL_HEARTBEAT, ONE_SERVER, REQUEST_FAILURES, TWO_SAMPLES, model_heartbeat
+from trtllm_kit.health.metrics import METRICS, active_requests, engine_steps
 from trtllm_kit.health.ranges import format_number
+from trtllm_kit.health.sanity import dead_counters, undefined_labels
 from trtllm_kit.health.snapshot import Measured, NoReading, Outcome, Reading, Snapshot, Target, Trouble
 from trtllm_kit.health.verdict import LOG, Finding, Kind, Skipped, State
 
 SCRAPE = "scrape"
+SOURCE = "source"
 ENGINE_PROGRESS = "engine-progress"
 METRIC_SANITY = "metric-sanity"
 BUILT_IN = (SCRAPE, MODEL_HEARTBEAT, ENGINE_PROGRESS, REQUEST_FAILURES, ONE_SERVER, METRIC_SANITY)
@@ -23,9 +27,10 @@ _ADVICE = {
     Outcome.HTTP_ERROR: "check that the URL is the metrics page (Triton: port 8002, path /metrics)",
     Outcome.GARBAGE: "check that the URL is a Prometheus page (Triton: port 8002, path /metrics)",
     Outcome.TOO_MUCH: "one server shows some hundred series: give its own metrics page, or for the time --timeout",
+    Outcome.CERTIFICATE: "renew the certificate, give the name that it is for, or name its authority with --ca",
     Outcome.NO_ADDRESS: "correct the URL, e.g. http://127.0.0.1:8002/metrics",
 }
-_DEAD = frozenset({Outcome.REFUSED, Outcome.BROKEN, Outcome.TIMEOUT})
+_DEAD = frozenset({Outcome.REFUSED, Outcome.BROKEN, Outcome.TIMEOUT, Outcome.CERTIFICATE})
 """The server itself does not answer. Every other failure may lie with the question: UNKNOWN."""
 
 
@@ -44,6 +49,14 @@ def scrape(target: Target, samples: Sequence[Snapshot]) -> Finding:
     count = sum(len(family) for family in newest.series.values())
     message = f"{count} series in {newest.scrape_seconds * 1e3:.0f} ms"
     return Finding(SCRAPE, "", State.OK, Kind.SCRAPED, message, target.shown_url)
+
+
+def sources(newest: Snapshot) -> list[Finding]:
+    """List what was to be read beside the page and could not be; rules that need it see it as missing."""
+    return [
+        Finding(SOURCE, name, State.UNKNOWN, Kind.SCRAPE_FAILED, reason, name, "look whether it runs and is reachable")
+        for name, reason in newest.beside_failed
+    ]
 
 
 def _failed(target: Target, newest: Snapshot) -> Finding:
@@ -90,14 +103,33 @@ def engine_progress(samples: Sequence[Snapshot]) -> tuple[list[Finding], list[Sk
     times = [sample.monotonic_seconds for sample in samples]
     for subject, active in actives[-1].items():
         run = _busy_run(subject, actives)
+        run += run == 1 < len(steps) and _has_grown(steps[-2].get(subject), steps[-1].get(subject))
         readings = [measured.get(subject, _NO_STEPS) for measured in steps[len(steps) - run :]]
         seconds = times[-1] - times[len(times) - run] if run else 0.0
         verdict = _progress_of(subject, active, readings, seconds)
         if isinstance(verdict, Finding):
-            findings.append(verdict)
+            stands = verdict.kind is Kind.STALE
+            findings.append(_spinning(verdict, samples[-1]) if stands else verdict)
         else:
             skipped.append(verdict)
     return findings, skipped
+
+
+def _spinning(finding: Finding, newest: Snapshot) -> Finding:
+    """Be sure at once where GPUs are busy and draw little: kernels that wait for each other, not a long step."""
+    busy = METRICS["gpu_utilization"].read(newest)[""]
+    power = METRICS["gpu_power_usage"].read(newest)[""]
+    if not isinstance(busy, Reading) or not isinstance(power, Reading):
+        return finding
+    if busy.value < SPINNING_UTILIZATION or power.value >= SPINNING_POWER:
+        return finding
+    drawn = f"its GPUs are {busy.value:.0%} busy at {power.value:.0%} of their power limit: they wait for each other"
+    return replace(finding, state=State.CRITICAL, message=f"{finding.message}; {drawn}")
+
+
+def _has_grown(before: Reading | NoReading | None, after: Reading | NoReading | None) -> bool:
+    """Whether steps were made since a sample in which the engine was idle: then it moves, though it was busy once."""
+    return isinstance(before, Reading) and isinstance(after, Reading) and before.value < after.value
 
 
 def is_frozen(samples: Sequence[Snapshot]) -> bool:
@@ -106,6 +138,16 @@ def is_frozen(samples: Sequence[Snapshot]) -> bool:
         return False
     findings = engine_progress(samples)[0] + model_heartbeat(samples)[0]
     return any(finding.kind is Kind.STALE for finding in findings)
+
+
+def is_unclear(samples: Sequence[Snapshot]) -> bool:
+    """Whether it takes one more sample to tell whether a model lives and moves."""
+    if is_frozen(samples):
+        return True
+    if not samples or not samples[-1].ok:
+        return False
+    skipped = engine_progress(samples)[1] + model_heartbeat(samples)[1]
+    return any(skip.reason in (TOO_FEW, TWO_SAMPLES) for skip in skipped)
 
 
 def _progress_of(
@@ -121,8 +163,7 @@ def _progress_of(
         return _not_seen(subject, newest)
     steps = [reading.value for reading in readings if isinstance(reading, Reading)]
     if len(steps) < 2 or any(later < earlier for earlier, later in pairwise(steps)):
-        few = "it takes two samples in which requests are active (--samples)"
-        return Skipped(ENGINE_PROGRESS, few if len(steps) < 2 else f"its step counter went back (see {ONE_SERVER})")
+        return Skipped(ENGINE_PROGRESS, TOO_FEW if len(steps) < 2 else f"its step counter went back (see {ONE_SERVER})")
     requests = f"{format_number(active.value)} requests active"
     seconds = f"{run_seconds:.1f} s"
     if len(set(steps)) > 1:
@@ -130,9 +171,15 @@ def _progress_of(
         return Finding(ENGINE_PROGRESS, subject, State.OK, Kind.WITHIN, message, newest.source)
     message = f"no step in {seconds} with {requests} (still {format_number(newest.value)}): its numbers are stale"
     advice = f"the engine hangs or one step is very long: check again, then read {LOG} and restart the server"
-    return Finding(ENGINE_PROGRESS, subject, State.UNKNOWN, Kind.STALE, message, newest.source, advice)
+    state = State.CRITICAL if run_seconds >= STALL_SECONDS else State.UNKNOWN
+    return Finding(ENGINE_PROGRESS, subject, state, Kind.STALE, message, newest.source, advice)
 
 
+TOO_FEW = "it takes two samples in which requests are active (--samples)"
+SPINNING_UTILIZATION, SPINNING_POWER = 0.95, 0.35
+"""Hung engines were seen with GPUs that were all but fully busy at 80 to 95 W of several hundred."""
+STALL_SECONDS = 60.0
+"""An engine with requests that makes no step for so long hangs: no step of a plan lasts so long."""
 _NO_STEPS = NoReading(Trouble.MISSING, "the page has no step counter for this model", GENERAL)
 
 
@@ -147,9 +194,13 @@ def _busy_run(subject: str, actives: Sequence[Measured]) -> int:
     return run
 
 
-def metric_sanity(newest: Snapshot, judged: Set[str]) -> Finding:
-    """Look for impossible numbers in every metric that no rule judges (a rule reports those of its own metric)."""
-    troubles = []
+def metric_sanity(newest: Snapshot, judged: Set[str], before: Sequence[Snapshot] = ()) -> Finding:
+    """Look for impossible numbers in every metric that no rule judges (a rule reports those of its own metric).
+
+    Also for what the series as a whole cannot be, with the samples ``before``.
+    """
+    whole = (undefined_labels(newest), dead_counters((*before, newest)))
+    troubles = [("the page", trouble) for trouble in whole if trouble is not None]
     for name in sorted(METRICS.keys() - judged - {"active_requests"}):
         for subject, reading in METRICS[name].read(newest).items():
             if isinstance(reading, NoReading) and reading.trouble is not Trouble.MISSING:

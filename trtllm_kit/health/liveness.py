@@ -10,7 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from trtllm_kit.health.metrics import GENERAL, MAX_AGE_SECONDS, heartbeat
+from trtllm_kit.health.families import GENERAL
+from trtllm_kit.health.metrics import MAX_AGE_SECONDS, heartbeat
 from trtllm_kit.health.ranges import format_number
 from trtllm_kit.health.requests import FAILURES, Ended, ended_requests, fallen
 from trtllm_kit.health.snapshot import NoReading, Reading, Snapshot, Trouble
@@ -26,7 +27,7 @@ DEAD_SECONDS = 2.0
 """A heartbeat that has stood still for this long, ten beats, is dead; a check watches longer than that."""
 FEWEST_FAILURES = 2
 """So many requests must have failed before "all of them" means the engine: one may have been a bad request."""
-_TWO_SAMPLES = "it takes two samples (--samples)"
+TWO_SAMPLES = "it takes two samples (--samples)"
 _DEAD_ADVICE = (
     "the model's process (triton_python_backend_stub) is dead, held or starved; Triton does not start it again: "
     f"read {LOG} and restart the server"
@@ -95,7 +96,7 @@ def _since(beats: Sequence[tuple[float, float]]) -> float:
 def _one_beat(subject: str, beat: Reading, age_seconds: float) -> Finding | Skipped:
     """Judge a lone heartbeat by this machine's clock, which need not be the server's: only when it is very old."""
     if age_seconds <= MAX_AGE_SECONDS:
-        return Skipped(MODEL_HEARTBEAT, _TWO_SAMPLES)
+        return Skipped(MODEL_HEARTBEAT, TWO_SAMPLES)
     message = f"the last heartbeat was {age_seconds:.0f} s ago by this machine's clock"
     advice = "take two samples (--samples): they tell a dead process from a clock that is wrong"
     return Finding(MODEL_HEARTBEAT, subject, State.UNKNOWN, Kind.STALE, message, beat.source, advice)
@@ -133,7 +134,7 @@ def _outcome(subject: str, before: Ended | None, now: Ended) -> Finding | Skippe
         message = f"how many requests failed is not known: the count is {now.failed}"
         return Finding(REQUEST_FAILURES, subject, State.UNKNOWN, kind, message, FAILURES)
     if before is None:
-        return Skipped(REQUEST_FAILURES, _TWO_SAMPLES)
+        return Skipped(REQUEST_FAILURES, TWO_SAMPLES)
     failed, succeeded = now.failed - before.failed, now.succeeded - before.succeeded
     if not failed >= 0:
         return Skipped(REQUEST_FAILURES, f"its counters did not grow (see {ONE_SERVER})")
@@ -161,7 +162,7 @@ def one_server(samples: Sequence[Snapshot]) -> Judged:
     """Judge whether the good samples can be of one server that ran throughout: then no counter goes back."""
     good = [sample for sample in samples if sample.ok]
     if len(good) < 2:
-        return [], [Skipped(ONE_SERVER, _TWO_SAMPLES)]
+        return [], [Skipped(ONE_SERVER, TWO_SAMPLES)]
     falls = [fall for earlier, later in pairwise(good) for fall in fallen(earlier, later)]
     if not falls:
         message = f"no counter went back in {len(good)} samples"

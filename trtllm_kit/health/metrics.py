@@ -12,30 +12,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from trtllm_kit.health import gpus
+from trtllm_kit.health.families import (
+    BATCHER,
+    GENERAL,
+    KV_BLOCKS,
+    REQUESTS,
+    TYPE_LABEL,
+    read_elsewhere,
+    waiting_for_ensemble,
+)
 from trtllm_kit.health.ranges import format_number
-from trtllm_kit.health.snapshot import Labels, Measured, NoReading, Reading, Snapshot, Trouble, Unit
+from trtllm_kit.health.snapshot import Labels, Measured, NoReading, Reading, Snapshot, Trouble, Unit, once
+from trtllm_kit.light import dataclass
 
-REQUESTS = "nv_trt_llm_request_metrics"
-KV_BLOCKS = "nv_trt_llm_kv_cache_block_metrics"
-BATCHER = "nv_trt_llm_inflight_batcher_metrics"
-GENERAL = "nv_trt_llm_general_metrics"
-GPU_UTILIZATION = "nv_gpu_utilization"
-TYPE_LABEL = {
-    REQUESTS: "request_type",
-    KV_BLOCKS: "kv_cache_block_type",
-    BATCHER: "inflight_batcher_specific_metric",
-    GENERAL: "general_type",
-}
-"""The label that tells the series of one family and model apart."""
-WHOLE_SERVER = ""
+GPU_UTILIZATION = gpus.UTILIZATION[0][0]
+WHOLE_SERVER = gpus.WHOLE_SERVER
 MAX_AGE_SECONDS = 120.0
 """A value older than this by its own time stamp is stale: four intervals of the slowest exporter known (30 s)."""
 _ROUNDING = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Metric:
     """One named metric."""
 
@@ -45,6 +45,7 @@ class Metric:
     summary: str
 
 
+@once
 def kv_cache_usage(snapshot: Snapshot) -> Measured:
     """Read the share of the KV cache blocks in use, 0 to 1: the server's own ``fraction``, else ``used / max``.
 
@@ -78,11 +79,27 @@ def _kv_cache_usage(known: Mapping[str, float], source: str) -> Reading | NoRead
     return Reading(known["used"] / known["max"], Unit.RATIO, series, detail=detail)
 
 
+@once
 def queue_depth(snapshot: Snapshot) -> Measured:
-    """Count the requests that wait in front of the executor (``queued``; upstream's ``waiting`` is not the queue)."""
-    return _by_subject(snapshot, REQUESTS, "queued", _count_of("queued", REQUESTS))
+    """Count the requests that wait in front of the executor (``queued``; upstream's ``waiting`` is not the queue).
+
+    Upstream's backend exports none; behind an ensemble it is what the ensemble has in flight less what is active.
+    """
+    held = waiting_for_ensemble(snapshot)
+
+    def read(requests: Mapping[str, float], source: str, subject: str) -> Reading | NoReading:
+        if "queued" in requests or held is None or "active" not in requests:
+            return _count_of("queued", REQUESTS)(requests, source, subject)
+        active = _active_requests(requests, source, subject)
+        if isinstance(active, NoReading):
+            return active
+        detail = f"{_n(held)} in flight less {_n(active.value)} active"
+        return Reading(max(0.0, held - active.value), Unit.COUNT, "nv_inference_request_success", detail=detail)
+
+    return _by_subject(snapshot, REQUESTS, "queued", read)
 
 
+@once
 def active_requests(snapshot: Snapshot) -> Measured:
     """Count the requests the executor holds."""
     return _by_subject(snapshot, REQUESTS, "active", _active_requests)
@@ -98,32 +115,42 @@ def _active_requests(requests: Mapping[str, float], source: str, subject: str) -
     return _unbelievable({"max": most}, REQUESTS) or reading
 
 
+@once
 def scheduled_requests(snapshot: Snapshot) -> Measured:
     """Count the requests in the executor's last step."""
     return _by_subject(snapshot, REQUESTS, "scheduled", _count_of("scheduled", REQUESTS))
 
 
+@once
 def paused_requests(snapshot: Snapshot) -> Measured:
     """Count the requests paused to free KV cache blocks."""
     return _by_subject(snapshot, BATCHER, "paused_requests", _count_of("paused_requests", BATCHER))
 
 
-def gpu_utilization(snapshot: Snapshot) -> Measured:
-    """Average the share of time in which a kernel ran, 0 to 1, over all GPUs; the detail has the extremes."""
-    values = snapshot.series.get(GPU_UTILIZATION, {})
-    if not values:
-        return {WHOLE_SERVER: NoReading(Trouble.MISSING, "the page has no such series", GPU_UTILIZATION)}
-    for labels, value in sorted(values.items()):
-        name = dict(labels).get("gpu_uuid", "a GPU")
-        if (bad := _unbelievable({name: value}, GPU_UTILIZATION)) is not None:
-            return {WHOLE_SERVER: bad}
-        if value > 1 + _ROUNDING:
-            return {WHOLE_SERVER: _contradiction(f"{name} is busy {_n(value)} of the time", GPU_UTILIZATION)}
-    numbers = list(values.values())
-    detail = f"{_n(min(numbers))} to {_n(max(numbers))} over {len(numbers)} GPUs" if len(numbers) > 1 else "1 GPU"
-    mean = math.fsum(numbers) / len(numbers)
-    reading = Reading(mean, Unit.RATIO, GPU_UTILIZATION, detail=detail)
-    return {WHOLE_SERVER: _with_age(reading, snapshot.age_seconds(GPU_UTILIZATION))}
+@once
+def slots_usage(snapshot: Snapshot) -> Measured:
+    """Read the requests the executor holds over the most it may hold: at 1 every further one waits, seen or not."""
+    return _by_subject(snapshot, REQUESTS, "active|max", _slots_usage)
+
+
+def _slots_usage(requests: Mapping[str, float], source: str, subject: str) -> Reading | NoReading:
+    active = _active_requests(requests, source, subject)
+    most = requests.get("max")
+    if isinstance(active, NoReading):
+        return active
+    if not most:
+        return NoReading(Trouble.MISSING, "how many it may hold is not known", source)
+    return Reading(active.value / most, Unit.RATIO, source, detail=f"{_n(active.value)} of {_n(most)}")
+
+
+def _of_gpus(read: Callable[[Snapshot], Measured]) -> Callable[[Snapshot], Measured]:
+    """Note the age of what is read of GPUs."""
+
+    @once
+    def with_age(snapshot: Snapshot) -> Measured:
+        return {gpu: _with_age(one, snapshot.age_seconds(one.source)) for gpu, one in read(snapshot).items()}
+
+    return with_age
 
 
 def busy(snapshot: Snapshot) -> bool | NoReading:
@@ -134,6 +161,7 @@ def busy(snapshot: Snapshot) -> bool | NoReading:
     return next((reading for reading in measured if isinstance(reading, NoReading)), False)
 
 
+@once
 def engine_steps(snapshot: Snapshot) -> Measured:
     """Read what moves with every step of the engine: ``iteration_counter``, else the ``timestamp`` of the last step."""
     return _by_subject(snapshot, GENERAL, "iteration_counter", _engine_steps)
@@ -144,6 +172,7 @@ def _engine_steps(general: Mapping[str, float], source: str, subject: str) -> Re
     return _count_of(name, GENERAL)(general, source.replace("iteration_counter", name), subject)
 
 
+@once
 def heartbeat(snapshot: Snapshot) -> Measured:
     """Read when each model last renewed its series, seconds since 1970; only trtkit's model says so."""
     return _by_subject(snapshot, GENERAL, "heartbeat", _count_of("heartbeat", GENERAL))
@@ -157,7 +186,8 @@ METRICS: Mapping[str, Metric] = {
         Metric("active_requests", Unit.COUNT, active_requests, "requests the executor holds"),
         Metric("scheduled_requests", Unit.COUNT, scheduled_requests, "requests in the last step"),
         Metric("paused_requests", Unit.COUNT, paused_requests, "requests paused to free KV cache blocks"),
-        Metric("gpu_utilization", Unit.RATIO, gpu_utilization, "share of time in which a kernel ran, mean of all GPUs"),
+        Metric("slots_usage", Unit.RATIO, slots_usage, "requests the executor holds over the most it may hold"),
+        *(Metric(name, unit, _of_gpus(read), what) for name, (unit, read, what) in gpus.READERS.items()),
     )
 }
 """Every metric a rule may name."""
@@ -167,7 +197,10 @@ _Reader = Callable[[Mapping[str, float], str, str], Reading | NoReading]
 
 
 def _by_subject(snapshot: Snapshot, family: str, wanted: str, read: _Reader) -> Measured:
-    """Group a family's series by model and version and read each group; ``wanted`` names the series in the source."""
+    """Group a family's series by model and version and read each group; ``wanted`` names the series in the source.
+
+    A server without that family may be another one, whose families tell the same of its one model.
+    """
     label = TYPE_LABEL[family]
     groups: dict[str, dict[str, float]] = {}
     for labels, value in snapshot.series.get(family, {}).items():
@@ -175,7 +208,13 @@ def _by_subject(snapshot: Snapshot, family: str, wanted: str, read: _Reader) -> 
         groups.setdefault(subject, {})[kind] = value
     source = f'{family}{{{label}="{wanted}"}}'
     if not groups:
-        return {WHOLE_SERVER: NoReading(Trouble.MISSING, "the page has no such family", source)}
+        other = read_elsewhere(snapshot, family)
+        if other is None:
+            return {WHOLE_SERVER: NoReading(Trouble.MISSING, "the page has no such family", source)}
+        names, families = other
+        source = "|".join(families[kind] for kind in wanted.split("|") if kind in families) or source
+        age = max(snapshot.age_seconds(name) for name in families.values())
+        return {WHOLE_SERVER: _with_age(read(names, source, WHOLE_SERVER), age)}
     age = snapshot.age_seconds(family)
     return {subject: _with_age(read(groups[subject], source, subject), age) for subject in sorted(groups)}
 

@@ -6,14 +6,14 @@ Source: the threshold format of the monitoring-plugins development guidelines. H
 from __future__ import annotations
 
 import math
-import re
-from dataclasses import dataclass
+
+from trtllm_kit.light import dataclass
 
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_RANGE = re.compile(rf"(@?)(?:(~|{_NUMBER})?:)?({_NUMBER})?", re.ASCII)
+_RANGE = rf"(@?)(?:(~|{_NUMBER})?:)?({_NUMBER})?"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Range:
     """From ``start`` to ``end``, or with ``inverted`` everything outside of that."""
 
@@ -39,7 +39,9 @@ def parse_range(text: str) -> Range:
 
     Raises ``ValueError`` for anything else, saying what is wrong with it.
     """
-    match = _RANGE.fullmatch(text.strip())
+    import re
+
+    match = re.fullmatch(_RANGE, text.strip(), re.ASCII)
     if match is None:
         raise ValueError(f"{text!r} is not a range such as 0.70:0.85, :10 or 5: (ratios run from 0 to 1)")
     inverted, start_text, end_text = match.groups()

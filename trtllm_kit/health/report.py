@@ -6,19 +6,19 @@ Sources: the monitoring-plugins development guidelines (status line, performance
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
 from trtllm_kit.health.ranges import format_number
 from trtllm_kit.health.snapshot import Unit
-from trtllm_kit.health.verdict import Finding, Measure, State, Verdict
+from trtllm_kit.health.verdict import Finding, Kind, Measure, Skipped, State, Verdict, worst
 
 SERVICE = "TRTKIT"
 _MOST_FINDINGS = 3
-_UNIT_SYMBOLS = {Unit.RATIO: "", Unit.COUNT: "", Unit.SECONDS: "s"}
-_LIMITS = {Unit.RATIO: "0;1", Unit.COUNT: "0;", Unit.SECONDS: "0;"}
+_UNIT_SYMBOLS = {Unit.SECONDS: "s"}
+_LIMITS = {Unit.RATIO: "0;1"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
@@ -26,6 +26,20 @@ def nagios_line(verdict: Verdict) -> str:
     """Write the one line ``TRTKIT STATE: text | performance data`` of a Nagios plugin."""
     measures = " ".join(_performance(measure) for measure in verdict.measures)
     return f"{status_line(SERVICE, verdict.state, _summary(verdict))} | {measures}"
+
+
+def fleet_output(verdicts: Sequence[Verdict], *, verbose: bool = False) -> str:
+    """Write one line for several targets, with the count of each state, and the output of each that is not OK."""
+    state = worst(verdict.state for verdict in verdicts)
+    counts = {one: sum(verdict.state is one for verdict in verdicts) for one in reversed(list(State))}
+    told = ", ".join(f"{count} {one}" for one, count in counts.items() if count)
+    measures = " ".join(f"'{one.value.lower()}'={count};;;0;{len(verdicts)}" for one, count in counts.items())
+    lines = [f"{status_line(SERVICE, state, f'{len(verdicts)} targets: {told}')} | {measures}"]
+    for verdict in sorted(verdicts, key=lambda one: (-one.state.severity, one.name or one.url)):
+        if verbose or verdict.state is not State.OK:
+            lines.append(f"{_plain(verdict.name or verdict.url)} {verdict.state}: {_plain(_summary(verdict))}")
+            lines.extend(f"  {_plain(line)}" for line in _long_lines(verdict, verbose=verbose))
+    return "\n".join(lines)
 
 
 def status_line(service: str, state: State, text: str) -> str:
@@ -57,18 +71,31 @@ def _summary(verdict: Verdict) -> str:
         rest = f"; {len(wrong) - _MOST_FINDINGS} more" if len(wrong) > _MOST_FINDINGS else ""
         return "; ".join(texts) + rest
     numbers = ", ".join(f"{m.label} {format_number(m.value)}" for m in verdict.measures if m.value is not None)
+    passed = sum(finding.kind is not Kind.MISSING for finding in verdict.findings)
     reads = "1 sample" if verdict.samples == 1 else f"{verdict.samples} samples"
-    return f"{numbers}; {len(verdict.findings)} checks passed in {reads}"
+    return f"{numbers}; {passed} checks passed in {reads}"
 
 
 def _long_lines(verdict: Verdict, *, verbose: bool) -> Iterator[str]:
     for finding in verdict.findings:
         if verbose or finding.state is not State.OK:
             yield from _finding_lines(finding, verbose=verbose)
-    for skip in verdict.not_judged:
-        yield f"[not judged] {skip.rule}: {skip.reason}"
-    for skip in verdict.not_applicable:
-        yield f"[not applicable] {skip.rule}: {skip.reason}"
+    yield from _skipped("not judged", verdict.not_judged)
+    yield from _skipped("not applicable", verdict.not_applicable)
+
+
+def _skipped(why: str, skips: Sequence[Skipped]) -> Iterator[str]:
+    """Write a line for each reason, with all the rules that have it."""
+    rules: dict[str, list[str]] = {}
+    for skip in skips:
+        rules.setdefault(_any_rule(skip), []).append(skip.rule)
+    for reason, names in rules.items():
+        yield f"[{why}] {', '.join(names)}: {reason}"
+
+
+def _any_rule(skip: Skipped) -> str:
+    """Return a reason without the name of the rule in it, so that rules of one reason share a line."""
+    return skip.reason.replace(f"alerts.{skip.rule}.", "alerts.NAME.")
 
 
 def _finding_lines(finding: Finding, *, verbose: bool) -> Iterator[str]:
@@ -81,9 +108,9 @@ def _finding_lines(finding: Finding, *, verbose: bool) -> Iterator[str]:
 
 def _performance(measure: Measure) -> str:
     """Write ``'label'=value[unit];warning;critical;minimum;maximum``; ``U`` is a value that is not known."""
-    value = "U" if measure.value is None else format_number(measure.value) + _UNIT_SYMBOLS[measure.unit]
+    value = "U" if measure.value is None else format_number(measure.value) + _UNIT_SYMBOLS.get(measure.unit, "")
     label = _plain(measure.label).replace("'", "''").replace("=", "_")
-    return f"'{label}'={value};{measure.warning};{measure.critical};{_LIMITS[measure.unit]}".rstrip(";")
+    return f"'{label}'={value};{measure.warning};{measure.critical};{_LIMITS.get(measure.unit, '0;')}".rstrip(";")
 
 
 def _plain(text: str) -> str:

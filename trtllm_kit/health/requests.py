@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from trtllm_kit.health.metrics import engine_steps
 from trtllm_kit.health.snapshot import Labels, Reading, Snapshot
+from trtllm_kit.light import dataclass
 
 FAILURES = "nv_inference_request_failure"
 SUCCESSES = "nv_inference_request_success"
-_NOT_THE_ENGINE = frozenset(("REJECTED", "CANCELED"))
+NOT_THE_ENGINE = frozenset(("REJECTED", "CANCELED"))
 """Reasons of a failure that lie with the queue or the client. BACKEND, OTHER and any other are the engine's."""
 _COUNTERS = (
     SUCCESSES,
@@ -27,7 +27,7 @@ _COUNTERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ended:
     """Requests of one model that have ended since the server started."""
 
@@ -42,7 +42,7 @@ def ended_requests(snapshot: Snapshot) -> Mapping[str, Ended]:
     failed: dict[str, float] = {}
     for labels, value in snapshot.series.get(FAILURES, {}).items():
         names = dict(labels)
-        counts = names.get("reason") not in _NOT_THE_ENGINE
+        counts = names.get("reason") not in NOT_THE_ENGINE
         failed[_model(names)] = failed.get(_model(names), 0.0) + (value if counts else 0.0)
     succeeded: dict[str, float] = {}
     for labels, value in snapshot.series.get(SUCCESSES, {}).items():

@@ -7,15 +7,16 @@ YAML today; nothing here knows that.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from trtllm_kit.errors import ProfileError
-from trtllm_kit.health.metrics import METRICS
+from trtllm_kit.health.changes import CHANGES, Change
+from trtllm_kit.health.metrics import METRICS, Metric
 from trtllm_kit.health.ranges import Range, parse_range
 from trtllm_kit.health.snapshot import Unit
 from trtllm_kit.health.verdict import Skipped, State
+from trtllm_kit.light import dataclass
 
 T = TypeVar("T")
 
@@ -26,6 +27,10 @@ class When(StrEnum):
     ALWAYS = "always"
     BUSY = "busy"
     """Only in samples in which a request is active."""
+    QUEUED = "queued"
+    """Only in samples in which a request waits in front of the executor."""
+    CROWDED = "crowded"
+    """Only in samples in which four or more requests are active."""
 
 
 class Need(StrEnum):
@@ -35,13 +40,18 @@ class Need(StrEnum):
     SPECULATION = "speculation"
 
 
-@dataclass(frozen=True, slots=True)
+ALL: Mapping[str, Metric | Change] = {**METRICS, **CHANGES}
+"""Every metric that a rule may name."""
+WINDOW_SECONDS = 300
+
+
+@dataclass(frozen=True)
 class Rule:
     """What healthy means for one metric."""
 
     name: str
     metric: str
-    """A name in ``metrics.METRICS``."""
+    """A name in ``ALL``."""
     ok: Range
     """The healthy values."""
     severity: State
@@ -55,16 +65,31 @@ class Rule:
     summary: str
     advice: str
     """What to do when it fires."""
+    window: int = WINDOW_SECONDS
+    """Of a metric of two moments: seconds between them, as far as they are remembered."""
+    clear: Range | None = None
+    """Once fired, the values that end it; None: the healthy ones."""
+    evidence: tuple[str, ...] = ()
+    """Metrics that are shown beside the value when it fires."""
+    runbook: str = ""
+    """Address of what to do at length."""
+    enabled: bool = True
+    """False: it waits for a profile to switch it on, because only the operator knows whether it makes sense."""
     if_missing: str = ""
     """What more to advise when the page lacks the metric; not a key of the document: it depends on what was asked."""
 
     @property
     def unit(self) -> Unit:
         """Unit of the metric and of the range."""
-        return METRICS[self.metric].unit
+        return ALL[self.metric].unit
+
+    @property
+    def change(self) -> Change | None:
+        """The metric, when it is one of two moments."""
+        return CHANGES.get(self.metric)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ruleset:
     """The rules that a deployment has, and those that it does not have."""
 
@@ -74,12 +99,13 @@ class Ruleset:
     @property
     def samples_needed(self) -> int:
         """Samples after which every rule can be decided; at least two, for one cannot show progress."""
-        return max([2, *(rule.samples for rule in self.rules)])
+        return max([2, *(rule.samples for rule in self.rules if rule.change is None)])
 
 
 _SEVERITIES = {"warning": State.WARNING, "critical": State.CRITICAL}
 _ON_MISSING = {"ok": State.OK, "unknown": State.UNKNOWN, "warning": State.WARNING, "critical": State.CRITICAL}
 _KEYS = ("metric", "ok", "severity", "samples", "when", "on_missing", "needs", "summary", "advice")
+_OPTIONAL = frozenset(("window", "clear", "evidence", "runbook", "enabled"))
 
 
 def read_rules(document: Any, where: str) -> tuple[Rule, ...]:
@@ -112,14 +138,14 @@ class _Reader:
         if not isinstance(entry, Mapping):
             problems.append(f"{where}: {entry!r} is not a mapping")
             return
-        odd = sorted({str(key) for key in entry} ^ set(_KEYS))
+        odd = sorted(({str(key) for key in entry} - _OPTIONAL) ^ set(_KEYS))
         problems.extend(f"{where}.{key}: {'unknown key' if key in entry else 'missing'}" for key in odd)
 
     def rule(self, name: str) -> Rule:
         """Read every key."""
         return Rule(
             name=name,
-            metric=self.choice("metric", {known: known for known in METRICS}),
+            metric=self.choice("metric", {known: known for known in ALL}),
             ok=self.range("ok"),
             severity=self.choice("severity", _SEVERITIES),
             samples=self.count("samples"),
@@ -128,7 +154,38 @@ class _Reader:
             needs=self.choice("needs", {need.value: need for need in Need} | {None: None}),
             summary=str(self.entry.get("summary", "")),
             advice=" ".join(str(self.entry.get("advice", "")).split()),
+            window=self.count("window") if "window" in self.entry else WINDOW_SECONDS,
+            clear=self.clear(),
+            evidence=self.evidence(),
+            runbook=self.text("runbook"),
+            enabled=self.flag("enabled"),
         )
+
+    def clear(self) -> Range | None:
+        """Read the range that ends what has fired; it lies within the healthy one."""
+        if self.entry.get("clear") is None:
+            return None
+        clear, healthy = self.range("clear"), self.range("ok")
+        if not (healthy.contains(clear.start) and healthy.contains(clear.end)) and not healthy.inverted:
+            self.wrong("clear", str(clear), f"within the healthy {healthy}", None)
+        return clear
+
+    def evidence(self) -> tuple[str, ...]:
+        """Read the names of metrics."""
+        names = self.entry.get("evidence", [])
+        if isinstance(names, list) and all(isinstance(name, str) and name in ALL for name in names):
+            return tuple(names)
+        return self.wrong("evidence", names, f"a list of metrics: {', '.join(ALL)}", ())
+
+    def text(self, key: str) -> str:
+        """Read a text that may be left out."""
+        value = self.entry.get(key, "")
+        return value if isinstance(value, str) else self.wrong(key, value, "a text", "")
+
+    def flag(self, key: str) -> bool:
+        """Read a yes or no that may be left out; left out is yes."""
+        value = self.entry.get(key, True)
+        return value if isinstance(value, bool) else self.wrong(key, value, "true or false", True)
 
     def choice(self, key: str, allowed: Mapping[Any, T]) -> T:
         """Read one of the allowed values."""

@@ -7,9 +7,13 @@ not asked leaves its field empty, never zero.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import field
 from enum import StrEnum
+from typing import Any, TypeVar
+
+from trtllm_kit.health.access import ANYBODY, Access
+from trtllm_kit.light import dataclass
 
 Labels = tuple[tuple[str, str], ...]
 """Labels of a series as (name, value) pairs, sorted by name."""
@@ -17,7 +21,7 @@ Series = Mapping[str, Mapping[Labels, float]]
 """Values by family and labels."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """One server to look at."""
 
@@ -33,6 +37,24 @@ class Target:
     """Path of the server's log, when it is known."""
     missing_record: str = ""
     """Path of the run record that a running server would have left; empty when there is one, or none is expected."""
+    name: str = ""
+    """What the operator calls it; empty: its URL."""
+    beside: tuple[str, ...] = ()
+    """More pages that tell of the same server, e.g. of the DCGM exporter on its host."""
+    nvml: bool = False
+    """Whether the GPUs of this machine are its own and asked directly."""
+    ranks: tuple[int, ...] = ()
+    """Processes of its ranks on this machine, when they are known."""
+    log_files: tuple[str, ...] = ()
+    """Logs to look for known phrases in."""
+    canary: str = ""
+    """URL and body of one small generation; empty: none is asked for."""
+    access: Access = ANYBODY
+    """Where the secrets are that its own page asks for."""
+    via: str = ""
+    """Address of a Prometheus that scrapes it, to be asked instead; empty: it is asked itself."""
+    expired: str = ""
+    """Why what runs is not what the repository holds; empty when it is, or that is not known."""
 
     @property
     def shown_url(self) -> str:
@@ -55,11 +77,13 @@ class Outcome(StrEnum):
     """An answer that is not a Prometheus page, or holds no series."""
     TOO_MUCH = "too-much"
     """An answer beyond the bounds of bytes, series or time: nothing a single server shows."""
+    CERTIFICATE = "certificate"
+    """The server's certificate is not good for it: expired, of another name, or of nobody who is trusted."""
     NO_ADDRESS = "no-address"
     """The URL has no meaning or its host name no address."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """One reading of one server."""
 
@@ -79,6 +103,8 @@ class Snapshot:
     """When a value was taken, seconds since 1970, for the series whose exporter says so."""
     process_running: bool | None = None
     """Whether the target's process lives; None when it is not known."""
+    beside_failed: tuple[tuple[str, str], ...] = ()
+    """Sources beside the page that could not be read, each with the reason."""
 
     @property
     def ok(self) -> bool:
@@ -91,16 +117,35 @@ class Snapshot:
         return max(0.0, self.wall_seconds - oldest)
 
 
+T = TypeVar("T")
+
+
+def once(read: Callable[[Snapshot], T]) -> Callable[[Snapshot], T]:
+    """Read a snapshot once: several checks ask for the same number, and a snapshot does not change."""
+
+    def remembered(snapshot: Snapshot) -> T:
+        held: dict[Any, T] = snapshot.__dict__.setdefault("_held", {})  # no field: it is not compared and not copied
+        if read not in held:
+            held[read] = read(snapshot)
+        return held[read]
+
+    remembered.__doc__ = read.__doc__
+    return remembered
+
+
 class Unit(StrEnum):
     """Unit of a metric; base units only."""
 
     RATIO = "ratio"
     """0 to 1."""
+    FACTOR = "factor"
+    """One amount over another; may be above 1."""
     COUNT = "count"
     SECONDS = "seconds"
+    CELSIUS = "celsius"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Reading:
     """One number that can be compared."""
 
@@ -121,9 +166,13 @@ class Trouble(StrEnum):
     NOT_A_NUMBER = "not-a-number"
     STALE = "stale"
     CONTRADICTING = "contradicting"
+    QUIET = "quiet"
+    """Too little happened to tell."""
+    FIRST = "first"
+    """A change, and there is nothing to compare with yet."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NoReading:
     """No number, and why."""
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trtllm_kit.artifact import read_manifest
+from trtllm_kit.artifact import Manifest, read_manifest
 from trtllm_kit.errors import ManifestError, UsageError, storage_error
 from trtllm_kit.health.snapshot import Target
 from trtllm_kit.spec.profile import DeployProfile
@@ -24,7 +24,8 @@ def target_for(repository: Path | None, url: str | None, profile: DeployProfile 
     Raises ``UsageError`` when nothing says where to look, ``ManifestError`` or ``StorageError`` for what is recorded
     and cannot be read.
     """
-    facts = read_manifest(repository, "repository").facts if repository is not None else {}
+    manifest = read_manifest(repository, "repository") if repository is not None else None
+    facts = manifest.facts if manifest is not None else {}
     record = _run_record(repository) if repository is not None else {}
     host = profile.serve.host if profile is not None else "127.0.0.1"
     address = url if url is not None else _recorded_url(record) or _address_of(facts, host)
@@ -45,6 +46,17 @@ def target_for(repository: Path | None, url: str | None, profile: DeployProfile 
         pid=_pid(record.get("pid")),
         log=log,
         missing_record=missing_record if url is None else "",
+        expired=_expired(manifest, record) if manifest is not None and url is None else "",
+    )
+
+
+def _expired(manifest: Manifest, record: Mapping[str, Any]) -> str:
+    """Say why what runs is not what the repository holds: it was deployed anew since the server was started."""
+    running = record.get("digest")
+    if not isinstance(running, str) or not running or running == manifest.digest:
+        return ""
+    return (
+        f"the server runs an older repository ({running[:12]}) than the one that was deployed ({manifest.digest[:12]})"
     )
 
 

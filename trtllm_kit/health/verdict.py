@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 
 from trtllm_kit.health.snapshot import Unit
+from trtllm_kit.light import dataclass
 
 
 class State(StrEnum):
@@ -58,6 +58,16 @@ class Kind(StrEnum):
     """Requests ended in an error of the engine between the samples."""
     WENT_BACK = "went-back"
     """A counter fell between the samples."""
+    QUIET = "quiet"
+    """Too little happened to tell."""
+    FIRST = "first"
+    """There is nothing to compare with yet."""
+    FORGOTTEN = "forgotten"
+    """What earlier checks left cannot be read."""
+    EXPIRED = "expired"
+    """What runs is not what the repository holds."""
+    TOLD = "told"
+    """The server's own log says so."""
     SCRAPED = "scraped"
     STARTING = "starting"
     """Refused, within the start-up grace of a server that runs."""
@@ -68,7 +78,7 @@ LOG = "the server's log"
 """How advice speaks of the log; where its path is known the verdict has that instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finding:
     """What one rule, or one built-in check, says about one subject."""
 
@@ -83,6 +93,10 @@ class Finding:
     """Where the number was read."""
     advice: str = ""
     """What to do; empty when there is nothing to do."""
+    run: int = 0
+    """Consecutive samples outside, those of earlier checks included."""
+    fired: bool = False
+    """Whether it has fired and not yet cleared."""
 
     @property
     def title(self) -> str:
@@ -95,7 +109,7 @@ class Finding:
         return (-self.state.severity, self.rule, self.subject)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Skipped:
     """A rule that was not judged, and why."""
 
@@ -103,7 +117,7 @@ class Skipped:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Measure:
     """One number for performance data."""
 
@@ -116,7 +130,7 @@ class Measure:
     critical: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verdict:
     """The state of one server and everything that led to it."""
 
@@ -133,3 +147,5 @@ class Verdict:
     """How often the server was read."""
     taken_at: float
     """Wall clock of the newest sample, seconds since 1970; 0 when there is none."""
+    name: str = ""
+    """What the operator calls it; empty: its URL."""

@@ -179,7 +179,7 @@ def test_a_flood_costs_bounded_memory() -> None:
         "metrics",
         "http://",
         "http:///metrics",
-        "https://127.0.0.1:8002/metrics",
+        "ftp://127.0.0.1:8002/metrics",
         "ftp://127.0.0.1/metrics",
         "http://127.0.0.1:99999/metrics",
         "http://127.0.0.1:port/metrics",

@@ -9,14 +9,15 @@ has no deadline for an answer as a whole, no bound for its size, and costs a che
 
 from __future__ import annotations
 
+import os
 import re
 import socket
-import threading
 import time
-from dataclasses import dataclass
 from typing import Any
 
+from trtllm_kit.health.access import ANYBODY, Access, NoSecret, authorization
 from trtllm_kit.health.snapshot import Outcome
+from trtllm_kit.light import dataclass
 
 MAX_BYTES = 16 << 20
 """Largest answer that is read, head and body; a page of 10,000 series is 1 MiB."""
@@ -24,7 +25,7 @@ _MAX_LINE = 1 << 16
 _MAX_HEADERS = 100
 _PIECE = 1 << 16
 _URL = re.compile(
-    r"http://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!\"$-~]*)?"
+    r"http(?P<secure>s?)://(?:\[(?P<six>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?(?P<path>/[!\"$-~]*)?"
 )
 _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: (.*))?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
@@ -32,7 +33,7 @@ _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?")
 _OK = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answer:
     """What came back."""
 
@@ -43,11 +44,12 @@ class Answer:
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Place:
     host: str
     port: int
     path: str
+    secure: bool
 
 
 class _Failed(Exception):
@@ -58,17 +60,29 @@ class _Failed(Exception):
         self.answer = Answer(outcome, reason)
 
 
-def get(url: str, timeout_seconds: float, max_bytes: int = MAX_BYTES) -> Answer:
-    """Fetch an ``http://`` URL within the time and the size; redirects, credentials and proxies are not used."""
+def get(
+    url: str,
+    timeout_seconds: float,
+    max_bytes: int = MAX_BYTES,
+    post: bytes | None = None,
+    access: Access = ANYBODY,
+) -> Answer:
+    """Fetch a URL within the time and the size; redirects and proxies are not used.
+
+    ``post`` is JSON to send with it. With ``https://`` the server's certificate must be good.
+    """
     deadline = time.monotonic() + timeout_seconds
     try:
         place = _place(url)
-        with _connect(place, deadline) as connection:
+        secret = authorization(access, os.environ)
+        with _connect(place, deadline, access) as connection:
             connection.settimeout(_left(deadline))
-            connection.sendall(_request(place))
+            connection.sendall(_request(place, post, secret))
             return _read(_Received(connection, deadline, max_bytes))
     except _Failed as failure:
         return failure.answer
+    except NoSecret as missing:
+        return Answer(Outcome.NO_ADDRESS, str(missing))
     except TimeoutError:
         return Answer(Outcome.TIMEOUT, f"no complete answer within {timeout_seconds:g} s")
     except ConnectionRefusedError:
@@ -80,25 +94,44 @@ def get(url: str, timeout_seconds: float, max_bytes: int = MAX_BYTES) -> Answer:
 def _place(url: str) -> _Place:
     """Take a URL apart."""
     match = _URL.fullmatch(url)
-    port = int(match["port"] or 80) if match else 0
+    port = int(match["port"] or (443 if match["secure"] else 80)) if match else 0
     if match is None or not 0 < port < 1 << 16:
-        raise _Failed(Outcome.NO_ADDRESS, "the URL is not of the form http://host:port/path, without a user name")
-    return _Place(match["six"] or match["name"], port, match["path"] or "/")
+        raise _Failed(Outcome.NO_ADDRESS, "the URL is not of the form http(s)://host:port/path, without a user name")
+    return _Place(match["six"] or match["name"], port, match["path"] or "/", bool(match["secure"]))
 
 
-def _request(place: _Place) -> bytes:
+def _request(place: _Place, post: bytes | None, secret: str) -> bytes:
     host = f"[{place.host}]" if ":" in place.host else place.host
     lines = (
-        f"GET {place.path} HTTP/1.1",
+        f"{'GET' if post is None else 'POST'} {place.path} HTTP/1.1",
         f"Host: {host}:{place.port}",
-        "Accept: text/plain;version=0.0.4",
+        "Accept: text/plain;version=0.0.4" if post is None else "Accept: application/json",
         "User-Agent: trtkit",
         "Connection: close",
+        *((f"Authorization: {secret}",) if secret else ()),
+        *(() if post is None else ("Content-Type: application/json", f"Content-Length: {len(post)}")),
     )
-    return "".join(f"{line}\r\n" for line in (*lines, "")).encode("ascii")
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode("ascii") + (post or b"")
 
 
-def _connect(place: _Place, deadline: float) -> socket.socket:
+def _connect(place: _Place, deadline: float, access: Access) -> socket.socket:
+    """Connect to a server, and make the connection a secure one where its URL says so."""
+    connection = _reached(place, deadline)
+    if not place.secure:
+        return connection
+    from trtllm_kit.health.sources.secure import Refused, secured
+
+    try:
+        return secured(connection, place.host, access.ca_file)
+    except Refused as refused:
+        connection.close()
+        raise _Failed(Outcome.CERTIFICATE, str(refused)) from None
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _reached(place: _Place, deadline: float) -> socket.socket:
     """Connect to the first address that answers; when none does, a refusal is the error that counts."""
     failures: list[OSError] = []
     for family, kind, protocol, _, address in _addresses(place, deadline):
@@ -115,12 +148,20 @@ def _connect(place: _Place, deadline: float) -> socket.socket:
 
 
 def _addresses(place: _Place, deadline: float) -> list[tuple[Any, ...]]:
-    """Look the host up, in a thread because the system's look-up has no time-out of its own."""
+    """Look the host up, in a thread because the system's look-up has no time-out of its own; numbers need none."""
+    host = place.host.encode("ascii")  # of a text the standard library would load the tables of every script
+    if ":" in place.host or place.host.replace(".", "").isdigit():
+        try:
+            return list(socket.getaddrinfo(host, place.port, type=socket.SOCK_STREAM))
+        except OSError as error:
+            raise _Failed(Outcome.NO_ADDRESS, f"host {place.host} has no address: {_cause(error)}") from None
+    import threading
+
     found: list[Any] = []
 
     def look_up() -> None:
         try:
-            found.append(socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM))
+            found.append(socket.getaddrinfo(host, place.port, type=socket.SOCK_STREAM))
         except (OSError, UnicodeError) as error:
             found.append(error)
 

@@ -10,10 +10,11 @@ import math
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from trtllm_kit.health.access import ANYBODY, Access
 from trtllm_kit.health.snapshot import Labels, Outcome, Snapshot
 from trtllm_kit.health.sources.http_get import MAX_BYTES, Answer, get
+from trtllm_kit.light import dataclass
 
 MAX_SERIES = 20_000
 """Most series that are read: a server of a hundred models has some thousand, and every check looks at each of them."""
@@ -33,7 +34,7 @@ _LABEL = re.compile(rf"[ \t]*+([a-zA-Z_][a-zA-Z0-9_]*+)[ \t]*+=[ \t]*+({_STRING}
 _ESCAPE = re.compile(r'\\([\\"n])')
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Page:
     """A page taken apart; with a ``problem`` there are no series."""
 
@@ -52,15 +53,22 @@ class _TooMuch(Exception):
     """A page beyond the bounds."""
 
 
-def scrape(url: str, timeout_seconds: float, max_bytes: int = MAX_BYTES) -> Snapshot:
+def scrape(
+    url: str,
+    timeout_seconds: float,
+    max_bytes: int = MAX_BYTES,
+    before: Snapshot | None = None,
+    access: Access = ANYBODY,
+) -> Snapshot:
     """Read a metrics page into a snapshot; whatever goes wrong is in the snapshot's outcome and reason.
 
-    The time bounds fetching and parsing together. A page that arrived in time and could not be parsed in it is no sign
-    of a dead server, so it has an outcome of its own.
+    A page of trtllm-serve's iteration records gives each record once; where there is no new one, those of the sample
+    ``before`` stand. The time bounds fetching and parsing together. A page that arrived in time and could not be
+    parsed in it is no sign of a dead server, so it has an outcome of its own.
     """
     wall, start = time.time(), time.monotonic()
-    answer = get(url, timeout_seconds, max_bytes)
-    page = _page(answer, start + timeout_seconds)
+    answer = get(url, timeout_seconds, max_bytes, access=access)
+    page = _page(answer, start + timeout_seconds, before)
     return Snapshot(
         outcome=page.outcome,
         reason=answer.reason or page.problem,
@@ -73,9 +81,11 @@ def scrape(url: str, timeout_seconds: float, max_bytes: int = MAX_BYTES) -> Snap
     )
 
 
-def _page(answer: Answer, deadline: float) -> Page:
+def _page(answer: Answer, deadline: float, before: Snapshot | None) -> Page:
     if answer.outcome is not Outcome.OK:
         return Page({}, {}, outcome=answer.outcome)
+    if answer.body.lstrip()[:1] == b"[":
+        return _iterations(answer.body, before)
     try:
         return parse(answer.body.decode("utf-8"), deadline)
     except UnicodeDecodeError:
@@ -102,6 +112,18 @@ def parse(text: str, deadline: float = math.inf) -> Page:
     if not text.endswith("\n"):
         return _garbage("the metrics page is cut off: its last line does not end")
     return page
+
+
+def _iterations(body: bytes, before: Snapshot | None) -> Page:
+    from trtllm_kit.health.sources.iteration_stats import kept_records, read_records
+
+    series, problem = read_records(body)
+    stamps: dict[str, dict[Labels, float]] = {}
+    if not series and not problem and before is not None and before.ok:
+        series, stamps = kept_records(before)
+    if not series:
+        return _garbage(problem or "the list of iterations is empty: none was made, or enable_iter_perf_stats is off")
+    return Page(series, stamps)
 
 
 def _garbage(problem: str) -> Page:
@@ -147,7 +169,8 @@ def _labels(text: str, number: int) -> Labels:
         match = _LABEL.match(text, place)
         if match is None or match[1] in labels:
             raise _Wrong(f"line {number} has wrong labels {text[:60]!r}")
-        labels[match[1]] = _ESCAPE.sub(_unescaped, match[2][1:-1])
+        value = match[2][1:-1]
+        labels[match[1]] = _ESCAPE.sub(_unescaped, value) if "\\" in value else value
         place = match.end()
     return tuple(sorted(labels.items()))
 

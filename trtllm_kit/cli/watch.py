@@ -1,0 +1,125 @@
+"""``trtkit watch``: the checks of ``check-health`` over and over, as a table that moves."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trtllm_kit.cli.check_health import parameter_of, questions_of
+from trtllm_kit.cli.check_options import OPTIONS
+from trtllm_kit.cli.session import Session, table
+from trtllm_kit.cli.streams import holds_every_letter, is_terminal, say
+
+if TYPE_CHECKING:
+    from trtllm_kit.health.compiled import Question
+    from trtllm_kit.health.memory import Memory
+    from trtllm_kit.health.verdict import Verdict
+
+WIDTH = 32
+"""Rounds that a line of bars shows."""
+_NOT_HERE = {"once", "state", "samples", "prom", "exec", "webhook", "explain"}
+_CLEAR = "\033[H\033[2J"
+
+
+class Screen:
+    """What has been seen of each target and number."""
+
+    def __init__(self) -> None:
+        self.seen: dict[tuple[str, str], deque[float | None]] = {}
+
+    def rows(self, verdicts: list[Verdict]) -> Iterator[list[str]]:
+        """Add a round, and return a row for each number of each target."""
+        from trtllm_kit.health.ranges import format_number
+        from trtllm_kit.health.spark import BARS, PLAIN, sparkline
+
+        bars = BARS if holds_every_letter(sys.stdout) else PLAIN
+        for verdict in verdicts:
+            target = verdict.name or verdict.url
+            state = verdict.state.value
+            for measure in verdict.measures:
+                values = self.seen.setdefault((target, measure.label), deque(maxlen=WIDTH))
+                values.append(measure.value)
+                high = 1.0 if measure.unit.value == "ratio" else None
+                number = "U" if measure.value is None else format_number(measure.value)
+                healthy = measure.critical or measure.warning
+                yield [target, state, measure.label, number, healthy, sparkline(list(values), 0.0, high, bars)]
+                target = state = ""
+
+
+def watch(context: typer.Context, count: int | None = None, **given: Any) -> int:
+    """Watch servers: the state and every number that is judged, with what they were before."""
+    from trtllm_kit.health.check import Pace
+    from trtllm_kit.health.memory import NOTHING
+    from trtllm_kit.health.verdict import worst
+
+    session: Session = context.obj
+    asked = {option.name: given.get(option.name, option.default) for option in OPTIONS}
+    asked |= {option.name: tuple(asked[option.name] or ()) for option in OPTIONS if option.many}
+    questions, _ = questions_of(asked)
+    pace = Pace(1, 0.0, asked["timeout"]).checked()
+    memories: list[Memory] = [NOTHING] * len(questions)
+    screen, rounds, verdicts = Screen(), 0, list[Any]()
+    while count is None or rounds < count:
+        begun = time.monotonic()
+        verdicts, memories = _round(questions, pace, memories)
+        rounds += 1
+        _show(session, screen, verdicts)
+        if rounds != count:
+            time.sleep(max(0.0, begun + asked["interval"] - time.monotonic()))
+    return worst(verdict.state for verdict in verdicts).exit_code
+
+
+def _round(questions: list[Question], pace: Any, memories: list[Memory]) -> tuple[list[Any], list[Memory]]:
+    """Check every target once, side by side."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from trtllm_kit.health.check import looked_at
+
+    def one(question: Question, memory: Memory) -> tuple[Verdict, Memory]:
+        target, ruleset = question
+        return looked_at(target, ruleset, pace, memory)
+
+    with ThreadPoolExecutor(min(32, len(questions))) as pool:
+        pairs = list(pool.map(one, questions, memories))
+    return [verdict for verdict, _ in pairs], [memory for _, memory in pairs]
+
+
+def _show(session: Session, screen: Screen, verdicts: list[Verdict]) -> None:
+    """Draw one round: anew on a terminal, below the last one in a pipe, as one line of JSON where that is wanted."""
+    if session.json:
+        import json
+
+        from trtllm_kit.health.report import as_json
+
+        say(json.dumps([as_json(verdict) for verdict in verdicts]))
+        return
+    heads = ("target", "state", "number", "now", "healthy", "before")
+    text = table(heads, screen.rows(verdicts))
+    wrong = [
+        f"{verdict.name or verdict.url}: {finding.title}: {finding.message}"
+        for verdict in verdicts
+        for finding in verdict.findings
+        if finding.state.value != "OK"
+    ]
+    say((_CLEAR if is_terminal(sys.stdout) else "") + "\n".join([text, *wrong]))
+
+
+_SHOWN = [parameter_of(option) for option in OPTIONS if option.name not in _NOT_HERE]
+_COUNT = Annotated[int | None, typer.Option("--count", min=1, help="Rounds after which it ends; else it goes on.")]
+watch.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # the options of check-health, defined once
+    [
+        inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context),
+        inspect.Parameter("count", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_COUNT),
+        *_SHOWN,
+    ],
+    return_annotation=int,
+)
+watch.__annotations__ = {"context": typer.Context, "count": _COUNT, "return": int} | {
+    parameter.name: parameter.annotation for parameter in _SHOWN
+}

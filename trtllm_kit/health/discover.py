@@ -1,0 +1,107 @@
+"""Targets that are found instead of named: pods of a cluster, the Prometheus configuration of a deployment, a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trtllm_kit.errors import UsageError, storage_error
+from trtllm_kit.files import read_text
+from trtllm_kit.health.snapshot import Target
+from trtllm_kit.health.targets import read_targets
+
+CLUSTER = "k8s:"
+_PORT_NAMES = ("metrics", "http-metrics")
+_PORT = 8002
+_MONITORING = "prometheus.yaml"
+
+
+def discover(where: str) -> list[Target]:
+    """Return the targets of ``k8s:LABELS``, of a folder that ``deploy`` wrote for Prometheus, or of a JSON file.
+
+    A file holds targets, as ``--targets`` has them, or pods, as ``kubectl get pods -o json`` prints them.
+    Raises ``UsageError`` where there is none, ``StorageError``, ``ProfileError``, and what ``kubectl`` says.
+    """
+    if where.startswith(CLUSTER):
+        from trtllm_kit.health.sources.kubectl import pods_json
+
+        return _some(list(pods(json.loads(pods_json(where.removeprefix(CLUSTER))))), where)
+    path = Path(where)
+    if path.is_dir():
+        return _some(list(scraped(_yaml(path / _MONITORING))), where)
+    try:
+        document = json.loads(read_text(path))
+    except OSError as error:
+        raise storage_error(error, "reading the targets") from None
+    except (ValueError, RecursionError):
+        return read_targets(path)  # which says what is wrong with it
+    if isinstance(document, dict) and "items" in document:
+        return _some(list(pods(document)), where)
+    return read_targets(path)
+
+
+def _some(targets: list[Target], where: str) -> list[Target]:
+    if targets:
+        return targets
+    raise UsageError(
+        f"{where} has no target",
+        why="there is no running pod with an address in it, or no static target",
+        hint=f"{CLUSTER}app=NAME, a folder with {_MONITORING}, or a JSON file",
+    )
+
+
+def pods(document: Any) -> Iterator[Target]:
+    """List the running pods of ``kubectl get pods -o json``, each with its port ``metrics``, else 8002."""
+    items = document.get("items") if isinstance(document, dict) else None
+    for item in items if isinstance(items, list) else []:
+        metadata, status, spec = (_part(item, key) for key in ("metadata", "status", "spec"))
+        address = status.get("podIP")
+        if status.get("phase") != "Running" or not isinstance(address, str):
+            continue
+        host = f"[{address}]" if ":" in address else address
+        name = f"{metadata.get('namespace', 'default')}/{metadata.get('name', address)}"
+        yield Target(f"http://{host}:{_metrics_port(spec)}/metrics", name=name)
+
+
+def _part(item: Any, key: str) -> Mapping[str, Any]:
+    part = item.get(key) if isinstance(item, dict) else None
+    return part if isinstance(part, dict) else {}
+
+
+def _metrics_port(spec: Mapping[str, Any]) -> int:
+    for container in spec.get("containers") or []:
+        for port in _part({"p": container}, "p").get("ports") or []:
+            if port.get("name") in _PORT_NAMES and isinstance(port.get("containerPort"), int):
+                return int(port["containerPort"])
+    return _PORT
+
+
+def scraped(document: Any) -> Iterator[Target]:
+    """List the static targets of a Prometheus configuration, without those of the DCGM exporter."""
+    jobs = document.get("scrape_configs") if isinstance(document, dict) else None
+    for job in jobs or []:
+        if job.get("job_name") == "dcgm":
+            continue
+        path = job.get("metrics_path", "/metrics")
+        for group in job.get("static_configs") or []:
+            for address in group.get("targets") or []:
+                yield Target(f"{job.get('scheme', 'http')}://{address}{path}", name=f"{job['job_name']}/{address}")
+
+
+def _yaml(path: Path) -> Any:
+    from yaml import YAMLError
+
+    from trtllm_kit.shipped_yaml import parse_yaml
+
+    try:
+        return parse_yaml(path)
+    except OSError as error:
+        raise storage_error(error, "reading the configuration of Prometheus") from None
+    except (ValueError, YAMLError) as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    return UsageError(f"{path} cannot be read", why=str(error).splitlines()[0], hint="give a JSON file of targets")

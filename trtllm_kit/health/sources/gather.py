@@ -1,0 +1,92 @@
+"""One snapshot of one target from everything that tells of it, and the findings of what is not a number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from trtllm_kit.health.access import ANYBODY
+from trtllm_kit.health.snapshot import Snapshot, Target
+from trtllm_kit.health.sources.process import is_running
+from trtllm_kit.health.sources.prometheus_text import scrape
+from trtllm_kit.health.verdict import Finding, Kind, State
+
+EXPIRED = "expired-engine"
+RANKS = "ranks"
+Logs = Mapping[str, tuple[int, int]]
+
+
+def gather(target: Target, timeout_seconds: float, before: Snapshot | None = None) -> Snapshot:
+    """Read a target's page and, at the same time, those beside it; ``before`` is the sample before this one.
+
+    A page beside it that cannot be read takes nothing away; it is in ``beside_failed``.
+    """
+    if not target.beside and not target.nvml:
+        return _with_process(target, scrape(target.url, timeout_seconds, before=before, access=target.access))
+    found: list[Snapshot | None] = [None] * (len(target.beside) + 1)
+    urls = (target.url, *target.beside)
+
+    def read(place: int) -> None:
+        own = place == 0  # the pages beside it are of somebody else, to whom its secrets are not told
+        access = target.access if own else ANYBODY
+        found[place] = scrape(urls[place], timeout_seconds, before=before if own else None, access=access)
+
+    from threading import Thread
+
+    threads = [Thread(target=read, args=(place,), daemon=True) for place in range(1, len(urls))]
+    for thread in threads:
+        thread.start()
+    read(0)
+    for thread in threads:
+        thread.join(timeout_seconds)
+    main = found[0]
+    assert main is not None  # noqa: S101  # read in this thread
+    return _with_process(target, _merged(target, main, found[1:]))
+
+
+def _merged(target: Target, main: Snapshot, others: Sequence[Snapshot | None]) -> Snapshot:
+    """Put the series of all pages together; of a family on two pages the target's own stands."""
+    series, stamps = dict(main.series), dict(main.timestamps)
+    failed = []
+    for url, other in zip(target.beside, others, strict=True):
+        if other is None or not other.ok:
+            failed.append((replace(target, url=url).shown_url, other.reason if other else "no answer in time"))
+            continue
+        series = {**other.series, **series}
+        stamps = {**other.timestamps, **stamps}
+    if target.nvml:
+        from trtllm_kit.health.sources.nvml import read_gpus
+
+        gpus, reason = read_gpus()
+        series |= gpus
+        failed.extend([("NVML", reason)] if reason else [])
+    return replace(main, series=series if main.ok else {}, timestamps=stamps, beside_failed=tuple(failed))
+
+
+def _with_process(target: Target, snapshot: Snapshot) -> Snapshot:
+    if target.pid is None or snapshot.ok:
+        return snapshot
+    return replace(snapshot, process_running=is_running(target.pid))
+
+
+def found_beside(target: Target, logs: Logs, timeout_seconds: float) -> tuple[Logs, list[Finding]]:
+    """Look at what is no number: whether what runs is what was deployed, the ranks' processes, the logs, the canary."""
+    findings = []
+    if target.expired:
+        advice = "restart the server: trtkit stop, then trtkit deploy --start"
+        findings.append(Finding(EXPIRED, "", State.WARNING, Kind.EXPIRED, target.expired, "", advice))
+    gone = [pid for pid in target.ranks if not is_running(pid)]
+    if gone:
+        message = f"{len(gone)} of {len(target.ranks)} processes of ranks are gone: {', '.join(map(str, gone))}"
+        advice = "no request can be served without them: restart the server"
+        findings.append(Finding(RANKS, "", State.CRITICAL, Kind.SCRAPE_FAILED, message, "", advice))
+    if target.log_files:
+        from trtllm_kit.health.sources.logs import read_logs
+
+        logs, told = read_logs(target.log_files, logs)
+        findings.extend(told)
+    if target.canary:
+        from trtllm_kit.health.sources.canary import generate
+
+        findings.append(generate(target.canary, timeout_seconds, target.access))
+    return logs, findings
