@@ -41,6 +41,9 @@ def of(tmp_path: Path, text: str, version: str = "1.2.1") -> list[tuple[str, str
         ("speculative_config:\n  decoding_type: Eagel\n", "1.2.1", "error", 2, "decoding_type Eagel; it has"),
         ("enable_sleep: true\n", "main", "error", 1, "became sleep_config"),
         ("nobodys_key: 1\n", "1.2.0", "warning", 1, "not confirmed for this release"),
+        ("pytorch_backend_config: {}\n", "0.21.0", "error", 1, "is gone in 0.21: its keys stand at the top level"),
+        ("kv_cache_config: {dtype: fp8}\n", "0.21.0", "warning", 1, "the key is in 1.0.0"),
+        ("use_kuda_graph: true\n", "0.20.0", "warning", 1, "no release that was read has it"),
     ],
 )
 def test_what_a_release_does_not_take_is_told_at_its_line(
@@ -61,6 +64,8 @@ def test_what_a_release_does_not_take_is_told_at_its_line(
         ("speculative_config:\n  decoding_type: MTP\n  num_nextn_predict_layers: 1\n", "1.2.1"),
         ("sleep_config: {}\n", "main"),
         ("pytorch_backend_config:\n  use_cuda_graph: true\n", "0.19.0"),
+        ("use_cuda_graph: true\nkv_cache_dtype: fp8\nmoe_backend: TRTLLM\n", "0.21.0"),
+        ("speculative_config:\n  decoding_type: NGram\n  prompt_lookup_num_tokens: 2\n", "0.21.0"),
         ("kv_cache_config: {enable_block_reuse: yes}\nprint_iter_log: on\n", "1.2.1"),
         ("backend: tensorrt\nfast_build: true\nworkspace: /tmp/w\n", "1.2.1"),
         ("backend: _autodeploy\ntransforms: {}\n", "1.2.1"),

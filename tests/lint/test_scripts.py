@@ -139,6 +139,22 @@ def test_a_pod_with_gpus_is_judged(pod: str, container: str, gpu: str, said: lis
     assert all(words in compared for words, (*_, compared) in zip(said, found, strict=True))
 
 
+@pytest.mark.parametrize(
+    "held",
+    [
+        "kind: List\nitems: [{kind: Pod, spec: %s}]",
+        "kind: RayCluster\nspec: {workerGroupSpecs: [{template: {spec: %s}}]}",
+    ],
+)
+def test_pods_in_lists_are_found(held: str, tmp_path: Path) -> None:
+    """A list of objects, and a kind that lists its groups of workers, hold pods as any other."""
+    path = tmp_path / "many.yaml"
+    path.write_text("apiVersion: v1\n" + held % "{containers: [{resources: {limits: {nvidia.com/gpu: 1}}}]}" + "\n")
+    found = told(lint(path, CONTEXT))
+    assert 1 == len(found)
+    assert "64.00 MiB" in found[0][3]
+
+
 def test_a_broken_manifest_is_told_by_its_line_in_the_file(tmp_path: Path) -> None:
     """Also in a later document of the same file."""
     path = tmp_path / "pod.yaml"

@@ -59,7 +59,7 @@ def test_the_repository_of_a_shipped_profile(name: str, tmp_path: Path) -> None:
     """Where it can be served by the llmapi model at all."""
     plan = shipped_plan(name)
     try:
-        files = repository_files(plan)
+        files = repository_files(plan, tmp_path)
     except RepositoryError:
         pytest.skip("the profile's release has no llmapi model")
     read = lint(write(tmp_path, files), Context())
@@ -80,7 +80,9 @@ def test_the_arguments_and_the_repository_of_a_release(version: str, tmp_path: P
     plan = settle(llama_8b(), profile(changes), hardware(8))
     (tmp_path / "llm_args.yaml").write_text(llm_api_yaml(plan))
     assert [] == spoken(lint(tmp_path, Context(version)))
-    assert [] == spoken(lint(write(tmp_path / "repository", repository_files(plan)), Context()))
+    assert [] == spoken(
+        lint(write(tmp_path / "repository", repository_files(plan, tmp_path / "repository")), Context())
+    )
 
 
 @pytest.mark.parametrize("version", ENGINES)
@@ -122,6 +124,24 @@ def test_a_template_of_five_models_filled_in(version: str, tmp_path: Path) -> No
     """Rendered by somebody else, with the parameters that the release's templates have; only remarks are made."""
     numbers = tuple(int(part) for part in version.split("rc")[0].split(".") if part.isdigit())
     assert [] == spoken(lint(write_five_models(tmp_path / "repository", release=numbers), Context(version)))
+
+
+@pytest.mark.parametrize("kind", ["plain", "ranks", "beams", "instances", "drafts"])
+@pytest.mark.parametrize("version", ENGINES)
+def test_the_repository_of_an_engine(version: str, kind: str, tmp_path: Path) -> None:
+    """The models that trtkit writes around an engine, in every release that serves one."""
+    changes: dict[str, dict[str, Any]] = {
+        "plain": {},
+        "ranks": {"parallelism.tensor": 2, "parallelism.pipeline": 2},
+        "beams": {"limits.max_beam_width": 4},
+        "instances": {"parallelism.replicas": 2, "environment": {"TRTLLM_ORCHESTRATOR": "1"}},
+        "drafts": {"speculation": {"kind": "lookahead", "draft_tokens": 11}},
+    }
+    asked = profile({"trtllm_version": version, "toolchain": "trtllm-build", **changes[kind]})
+    plan = settle(llama_8b(), asked, hardware(8))
+    read = lint(write(tmp_path, repository_files(plan, tmp_path)), Context())
+    assert ("Triton repository", version) == (read.kind, read.release)
+    assert [] == spoken(read)
 
 
 KINDS_OF_ENGINE: dict[str, dict[str, Any]] = {

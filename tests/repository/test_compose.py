@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_repository_has_every_part(model: Path) -> None:
     """The files are the plan, config.pbtxt, model.yaml and every model source."""
-    files = repository_files(plan_of(model))
+    files = repository_files(plan_of(model), Path("repository"))
 
     sources = {f"tensorrt_llm/1/{name}" for name in model_sources()}
     assert {"trtkit-plan.json", CONFIG, YAML} | sources == set(files)
@@ -57,7 +57,7 @@ def test_composing_reads_nothing(model: Path) -> None:
 
 def test_model_yaml_is_the_llm_arguments_and_the_triton_settings(model: Path) -> None:
     """model.yaml holds what the engine's YAML holds, and the policy that config.pbtxt has too."""
-    document = yaml.safe_load(repository_files(plan_of(model))[YAML])
+    document = yaml.safe_load(repository_files(plan_of(model), Path("repository"))[YAML])
 
     assert {"max_batch_size": 0, "decoupled": True, "cancellation_check_period_ms": 100} == document["triton_config"]
     assert ("checkpoint", "pytorch", 16, 512, True) == (
@@ -110,16 +110,15 @@ def test_a_mock_engine_cannot_be_served_by_tensorrt_llm(model: Path) -> None:
     plan = plan.model_copy(update={"runtime": plan.runtime.model_copy(update={"runtime": runtime})})
 
     with pytest.raises(RepositoryError, match="runtime tensorrt_llm cannot run an engine of toolchain mock"):
-        repository_files(plan)
+        repository_files(plan, Path("repository"))
 
 
-def test_a_release_without_the_llmapi_model_is_refused(model: Path) -> None:
-    """Releases before 0.19 have no llmapi model to write a repository for."""
-    plan = plan_of(model, {"toolchain": "mock"})
-    plan = plan.model_copy(update={"release": plan.release.model_copy(update={"value": "0.17.0"})})
+def test_a_release_without_the_llmapi_model_gets_the_models_of_an_engine(model: Path) -> None:
+    """Releases before 0.19 have no llmapi model, so a stand-in engine is served as a built one is."""
+    plan = plan_of(model, {"toolchain": "mock", "trtllm_version": "0.17.0"})
 
-    with pytest.raises(RepositoryError, match="has no llmapi model"):
-        repository_files(plan)
+    configs = {name.partition("/")[0] for name in repository_files(plan, Path("repository")) if "config.pbtxt" in name}
+    assert {"ensemble", "preprocessing", "tensorrt_llm", "postprocessing", "tensorrt_llm_bls"} == configs
 
 
 def test_deploy_writes_a_whole_artifact(tmp_path: Path) -> None:
@@ -281,6 +280,8 @@ def test_model_files_need_only_what_a_stub_has(name: str) -> None:
     allowed: dict[str, set[str]] = {
         "settings.py": {"yaml"},
         "runtime_reference.py": {"trtllm_kit"},
+        "pacer.py": {"trtllm_kit"},
+        "timing.py": {"trtllm_kit"},
         "runtime_tensorrt_llm.py": {"tensorrt_llm"},
     }
     siblings = {other.removesuffix(".py") for other in model_sources()}

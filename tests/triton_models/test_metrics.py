@@ -9,7 +9,7 @@ from dataclasses import fields
 import pytest
 from triton_python_backend_utils import MetricFamily
 
-from metrics import BUCKETS, COUNTERS, GAUGES, HEARTBEAT, HISTOGRAMS, Metrics
+from metrics import BUCKETS, COUNTERS, GAUGES, GROWING, HEARTBEAT, HISTOGRAMS, Metrics
 from runtime import Finish, Statistics
 from trtllm_kit.upstream.triton import metric_families
 
@@ -28,6 +28,7 @@ def test_every_family_is_upstreams() -> None:
     ours[HEARTBEAT[0]][3].add(HEARTBEAT[3])
     assert HEARTBEAT[1:3] == ours[HEARTBEAT[0]][1:3]
     ours |= {name: (KINDS["counter"], description, label, set(values)) for name, description, label, values in COUNTERS}
+    ours |= {name: (KINDS["counter"], description, label, {value}) for name, description, label, value, _ in GROWING}
     ours |= {
         name: (KINDS["histogram"], description, "response_metric_type", {value})
         for name, description, value, _ in HISTOGRAMS
@@ -58,6 +59,27 @@ def test_every_statistic_is_shown() -> None:
     )
     assert set(map(float, numbers.values())) <= set(map(float, shown.values()))
     assert all({("model", "tensorrt_llm"), ("version", "7")} <= labels for _, labels in MetricFamily.page)
+
+
+def test_the_stand_in_for_a_backend_shows_what_the_backend_shows() -> None:
+    """No series of our own is there, so alerts that pass a rehearsal pass in production."""
+    metrics = Metrics("engine", "1", extended=False)
+    metrics.update(Statistics(drafted_tokens=3, queued=2))
+    metrics.update(None)
+
+    wanted = {(one.name, value.name) for one in metric_families() for value in one.values if not value.kit_only}
+    assert wanted == set(series())
+
+
+def test_what_grows_is_counted_once() -> None:
+    """The counters follow what the engine counts from its start, and stand still while nothing is known of it."""
+    metrics = Metrics("growing", "1")
+    for drafted, accepted in ((10, 7), (10, 7), (25, 16)):
+        metrics.update(Statistics(drafted_tokens=drafted, accepted_tokens=accepted))
+    metrics.update(None)
+
+    shown = {value: number for (name, value), number in series().items() if name.startswith("trtllm_spec_decode")}
+    assert {"drafted": 25, "accepted": 16} == shown
 
 
 def test_an_engine_that_ended_is_not_idle() -> None:

@@ -1,4 +1,4 @@
-"""In-flight batching, without Triton."""
+"""The engine of the estimate on a wall clock, without Triton."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ask import Ask, Refused
-from batcher import Batcher, Limits
-from runtime import Finish
-from sequence import Token
+from faults import Faults
+from pacer import Entry, Pacer
+from runtime import Finish, Statistics
+from sequence import Token, begin
+from timing import Limits, simulated_engine
 
 LIMITS = Limits(
     max_batch_size=2,
@@ -25,17 +27,12 @@ LIMITS = Limits(
 
 
 class Counting:
-    """A sequence of the letters a, b, c ... that records how it was driven."""
+    """A sequence of the letters a, b, c ...; its prompt is like no other's unless it is told what it says."""
 
-    def __init__(self, prompt_tokens: int, ends_after: int = 99, held: str = "") -> None:
-        self.prompt_tokens = prompt_tokens
-        self.reads: list[int] = []
+    def __init__(self, prompt_tokens: int, ends_after: int = 99, held: str = "", said: str = "") -> None:
+        self.prompt = tuple(f"{said or id(self)} {place}" for place in range(prompt_tokens))
         self.written = 0
         self._ends_after, self._held = ends_after, held
-
-    def read(self, tokens: int) -> None:
-        """Note the chunk."""
-        self.reads.append(tokens)
 
     def write(self) -> Token:
         """Return the next letter, or the end."""
@@ -85,20 +82,46 @@ def ask(max_tokens: int = 4, **more: object) -> Ask:
     return Ask(prompt="p", max_tokens=max_tokens, **more)  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def run() -> Iterator[Callable[..., Batcher]]:
-    """Give a function that starts a batcher; all are closed after the test."""
-    started: list[Batcher] = []
+class Running:
+    """A pacer with everything that a runtime puts around it."""
 
-    def make(step_seconds: float = 0.0, limits: Limits = LIMITS, **changes: int) -> Batcher:
-        batcher = Batcher(Limits(**{**vars(limits), **changes}), step_seconds)
-        batcher.start()
-        started.append(batcher)
-        return batcher
+    def __init__(self, step_seconds: float, limits: Limits, faults: Faults) -> None:
+        self.limits, self.faults = limits, faults
+        self.pacer = Pacer(simulated_engine(limits, step_seconds), limits.max_queue_size, faults)
+        self.pacer.start()
+
+    def submit(self, sequence: Counting, wanted: Ask, box: Box) -> Entry:
+        """Queue a request."""
+        return begin(self.pacer, self.limits, sequence, wanted, box, self.faults)
+
+    def statistics(self) -> Statistics:
+        """Return the state, which is known."""
+        found = self.pacer.statistics()
+        assert found is not None
+        return found
+
+    def close(self) -> None:
+        """Stop it."""
+        self.pacer.close()
+
+
+Run = Callable[..., Running]
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """Give a function that starts a pacer; all are closed after the test."""
+    started: list[Running] = []
+
+    def make(
+        step_seconds: float = 0.0, limits: Limits = LIMITS, faults: Faults | None = None, **changes: int
+    ) -> Running:
+        started.append(Running(step_seconds, Limits(**{**vars(limits), **changes}), faults or Faults(None)))
+        return started[-1]
 
     yield make
-    for batcher in started:
-        batcher.close()
+    for one in started:
+        one.close()
 
 
 def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
@@ -109,10 +132,10 @@ def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
         time.sleep(0.005)
 
 
-def test_an_answer_has_exactly_max_tokens(run: Callable[..., Batcher]) -> None:
+def test_an_answer_has_exactly_max_tokens(run: Run) -> None:
     """Without an end token the answer stops at max_tokens with reason length, and every block is free again."""
-    batcher, box = run(), Box()
-    batcher.submit(Counting(3), ask(5), box)
+    pacer, box = run(), Box()
+    pacer.submit(Counting(3), ask(5), box)
 
     finish = box.wait()
 
@@ -124,33 +147,33 @@ def test_an_answer_has_exactly_max_tokens(run: Callable[..., Batcher]) -> None:
         finish.output_tokens,
         finish.cumulative_logprob,
     )
-    assert (0, 10) == (batcher.statistics().active, batcher.statistics().kv_free_blocks)
+    assert (0, 10) == (pacer.statistics().active, pacer.statistics().kv_free_blocks)
 
 
-def test_the_end_token_is_not_part_of_the_answer(run: Callable[..., Batcher]) -> None:
+def test_the_end_token_is_not_part_of_the_answer(run: Run) -> None:
     """An end token gives reason stop and does not count; held text still comes out."""
-    batcher, box = run(), Box()
-    batcher.submit(Counting(3, ends_after=2, held="!"), ask(9), box)
+    pacer, box = run(), Box()
+    pacer.submit(Counting(3, ends_after=2, held="!"), ask(9), box)
 
     finish = box.wait()
 
     assert ("ab!", "stop", 2) == (box.text, finish.reason, finish.output_tokens)
 
 
-def test_a_stop_text_ends_the_answer(run: Callable[..., Batcher]) -> None:
+def test_a_stop_text_ends_the_answer(run: Run) -> None:
     """A stop text over several tokens ends the answer before it and is named."""
-    batcher, box = run(), Box()
-    batcher.submit(Counting(1), ask(20, stop=("cd",)), box)
+    pacer, box = run(), Box()
+    pacer.submit(Counting(1), ask(20, stop=("cd",)), box)
 
     finish = box.wait()
 
     assert ("ab", "stop", "cd", 4) == (box.text, finish.reason, finish.stop_reason, finish.output_tokens)
 
 
-def test_times_are_in_order(run: Callable[..., Batcher]) -> None:
+def test_times_are_in_order(run: Run) -> None:
     """Arrival, first schedule, first token and last token follow each other; blocks cover prompt and answer."""
-    batcher, box = run(0.01), Box()
-    batcher.submit(Counting(3), ask(5), box)
+    pacer, box = run(0.01), Box()
+    pacer.submit(Counting(3), ask(5), box)
 
     cost = box.wait().performance
 
@@ -158,28 +181,25 @@ def test_times_are_in_order(run: Callable[..., Batcher]) -> None:
     assert (2, 2, 1) == (cost.kv_total_blocks, cost.kv_new_blocks, cost.kv_missed_blocks)
 
 
-def test_long_prompts_are_read_in_chunks(run: Callable[..., Batcher]) -> None:
-    """With chunked prefill a prompt longer than a step's budget is spread over steps, shared with others."""
-    batcher, boxes = run(0.02), (Box(), Box())
-    first, second = Counting(19), Counting(4)
-    batcher.submit(first, ask(1), boxes[0])
-    batcher.submit(second, ask(1), boxes[1])
-    for box in boxes:
-        box.wait()
+def test_long_prompts_are_read_in_chunks(run: Run) -> None:
+    """With chunked prefill a prompt longer than a step's tokens is spread over steps of whole blocks."""
+    pacer, box = run(0.02), Box()
+    pacer.submit(Counting(19), ask(1), box)
+    box.wait()
 
-    assert [8, 8, 3] == first.reads
-    assert [4] == second.reads
+    assert 3 == pacer.statistics().iteration
 
 
-def test_admission_is_in_order_and_within_the_pool(run: Callable[..., Batcher]) -> None:
+def test_admission_is_in_order_and_within_the_pool(run: Run) -> None:
     """A request that finds too few free blocks waits, and nobody overtakes it."""
-    batcher = run(0.02, max_batch_size=3)
+    pacer = run(0.02, max_batch_size=3)
     boxes = [Box() for _ in range(3)]
-    batcher.submit(Counting(4), ask(20), boxes[0])  # 6 of 10 blocks
-    batcher.submit(Counting(4), ask(20), boxes[1])  # does not fit beside it
-    batcher.submit(Counting(1), ask(1), boxes[2])  # would fit, but came later
+    pacer.submit(Counting(4), ask(20), boxes[0])  # 6 of 10 blocks
+    pacer.submit(Counting(4), ask(20), boxes[1])  # does not fit beside it
+    pacer.submit(Counting(1), ask(1), boxes[2])  # would fit, but came later
 
-    state = batcher.statistics()
+    until(lambda: pacer.statistics().iteration >= 1)
+    state = pacer.statistics()
     assert (1, 2, 6) == (state.active, state.queued, state.kv_used_blocks)
 
     boxes[0].wait()
@@ -187,15 +207,15 @@ def test_admission_is_in_order_and_within_the_pool(run: Callable[..., Batcher]) 
     assert 6 == boxes[1].wait().performance.kv_total_blocks
 
 
-def test_statistics_while_busy(run: Callable[..., Batcher]) -> None:
+def test_statistics_while_busy(run: Run) -> None:
     """Active, scheduled, generating and queued requests, blocks and their fraction are those of the moment."""
-    batcher = run(0.02)
+    pacer = run(0.02)
     boxes = [Box() for _ in range(3)]
     for box in boxes:
-        batcher.submit(Counting(4), ask(8), box)
-    until(lambda: batcher.statistics().iteration >= 2)
+        pacer.submit(Counting(4), ask(8), box)
+    until(lambda: pacer.statistics().iteration >= 2)
 
-    state = batcher.statistics()
+    state = pacer.statistics()
 
     assert (2, 2, 2, 1) == (state.active, state.max_active, state.scheduled, state.queued)
     assert (0, 0, 2, 0) == (state.context, state.context_tokens, state.generation_requests, state.waiting)
@@ -209,49 +229,49 @@ def test_statistics_while_busy(run: Callable[..., Batcher]) -> None:
     assert abs(state.timestamp_us / 1e6 - time.time()) < 5
 
 
-def test_an_idle_batcher_makes_no_steps(run: Callable[..., Batcher]) -> None:
+def test_an_idle_engine_makes_no_steps(run: Run) -> None:
     """After the last answer the counts are 0 and the iteration counter stands still."""
-    batcher, box = run(), Box()
-    batcher.submit(Counting(4), ask(2), box)
+    pacer, box = run(), Box()
+    pacer.submit(Counting(4), ask(2), box)
     box.wait()
-    before = batcher.statistics()
+    before = pacer.statistics()
     time.sleep(0.05)
 
-    assert before == batcher.statistics()
+    assert before == pacer.statistics()
     assert (0, 0, 0, 2) == (before.active, before.scheduled, before.context_tokens, before.iteration)
 
 
-def test_waiting_is_active_minus_scheduled(run: Callable[..., Batcher]) -> None:
+def test_waiting_is_active_minus_scheduled(run: Run) -> None:
     """A request that gets no part of the token budget is active and waits."""
-    batcher = run(0.05)
+    pacer = run(0.05)
     boxes = (Box(), Box())
-    batcher.submit(Counting(24), ask(1), boxes[0])
-    batcher.submit(Counting(4), ask(1), boxes[1])
-    until(lambda: batcher.statistics().iteration == 1)
+    pacer.submit(Counting(24), ask(1), boxes[0])
+    pacer.submit(Counting(4), ask(1), boxes[1])
+    until(lambda: pacer.statistics().iteration == 1)
 
-    state = batcher.statistics()
+    state = pacer.statistics()
 
     assert (2, 1, 1, 1, 8) == (state.active, state.scheduled, state.context, state.waiting, state.context_tokens)
 
 
-def test_a_full_queue_refuses(run: Callable[..., Batcher]) -> None:
+def test_a_full_queue_refuses(run: Run) -> None:
     """Beyond active and queued requests the next one is refused as UNAVAILABLE, and the others go on."""
-    batcher = run(0.02, max_queue_size=1)
+    pacer = run(0.02, max_queue_size=1)
     boxes = [Box() for _ in range(3)]
     for box in boxes:
-        batcher.submit(Counting(1), ask(3), box)
+        pacer.submit(Counting(1), ask(3), box)
 
     with pytest.raises(Refused, match="queue full: 1 requests wait already") as refused:
-        batcher.submit(Counting(1), ask(3), Box())
+        pacer.submit(Counting(1), ask(3), Box())
 
     assert "UNAVAILABLE" == refused.value.status
     assert ["abc"] * 3 == [(box.wait(), box.text)[1] for box in boxes]
 
 
-def test_no_queue_at_all_still_serves(run: Callable[..., Batcher]) -> None:
+def test_no_queue_at_all_still_serves(run: Run) -> None:
     """With max_queue_size 0 a request runs as long as it can be admitted at once."""
-    batcher, box = run(max_queue_size=0), Box()
-    batcher.submit(Counting(1), ask(1), box)
+    pacer, box = run(max_queue_size=0), Box()
+    pacer.submit(Counting(1), ask(1), box)
 
     assert "length" == box.wait().reason
 
@@ -266,7 +286,7 @@ def test_no_queue_at_all_still_serves(run: Callable[..., Batcher]) -> None:
     ],
 )
 def test_what_can_never_run_is_refused(
-    run: Callable[..., Batcher], prompt: int, tokens: int, changes: dict[str, int], complaint: str
+    run: Run, prompt: int, tokens: int, changes: dict[str, int], complaint: str
 ) -> None:
     """A request above a limit is refused at once with the numbers compared."""
     with pytest.raises(Refused) as refused:
@@ -275,25 +295,25 @@ def test_what_can_never_run_is_refused(
     assert complaint == str(refused.value)
 
 
-def test_cancelling_frees_the_blocks(run: Callable[..., Batcher]) -> None:
+def test_cancelling_frees_the_blocks(run: Run) -> None:
     """A cancelled request stops, its blocks are free, and the next one is admitted; a second cancel does no harm."""
-    batcher = run(0.01)
+    pacer = run(0.01)
     boxes = (Box(), Box())
     running = Counting(4)
-    job = batcher.submit(running, ask(30), boxes[0])
-    queued = batcher.submit(Counting(4), ask(30), boxes[1])
+    job = pacer.submit(running, ask(30), boxes[0])
+    queued = pacer.submit(Counting(4), ask(30), boxes[1])
     until(lambda: running.written > 1)
 
     queued.cancel()
     job.cancel()
     job.cancel()
 
-    until(lambda: batcher.statistics().kv_used_blocks == 0)
-    assert 0 == batcher.statistics().queued
+    until(lambda: pacer.statistics().kv_used_blocks == 0)
+    assert 0 == pacer.statistics().queued
     assert not boxes[0].over.is_set()
 
 
-def test_the_pace_holds(run: Callable[..., Batcher]) -> None:
+def test_the_pace_holds(run: Run) -> None:
     """Thirty steps of 20 ms take 600 ms: the 10 ms of work in each do not add to it."""
 
     class Working(Counting):
@@ -302,42 +322,42 @@ def test_the_pace_holds(run: Callable[..., Batcher]) -> None:
             time.sleep(0.01)
             return super().write()
 
-    batcher, box = run(0.02), Box()
+    pacer, box = run(0.02), Box()
     started = time.monotonic()
-    batcher.submit(Working(1), ask(30), box)
+    pacer.submit(Working(1), ask(30), box)
     box.wait()
 
     assert 0.6 <= time.monotonic() - started < 0.85
 
 
-def test_closing_fails_what_runs(run: Callable[..., Batcher]) -> None:
-    """When the batcher is closed, active and queued requests are told, and new ones are refused."""
-    batcher = run(0.05)
+def test_closing_fails_what_runs(run: Run) -> None:
+    """When the pacer is closed, active and queued requests are told, and new ones are refused."""
+    pacer = run(0.05)
     boxes = [Box() for _ in range(3)]
     for box in boxes:
-        batcher.submit(Counting(1), ask(9), box)
+        pacer.submit(Counting(1), ask(9), box)
 
-    batcher.close()
+    pacer.close()
 
     assert ["the server is shutting down"] * 3 == [str(box.failed) for box in boxes]
     with pytest.raises(Refused, match="the server is shutting down"):
-        batcher.submit(Counting(1), ask(1), Box())
+        pacer.submit(Counting(1), ask(1), Box())
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_fault_in_the_engine_is_told_to_everyone(run: Callable[..., Batcher]) -> None:
+def test_a_fault_in_the_engine_is_told_to_everyone(run: Run) -> None:
     """An error while generating fails every request with its text instead of leaving them hanging."""
 
     class Faulty(Counting):
         def write(self) -> Token:
             raise MemoryError("no more")
 
-    batcher, boxes = run(0.01), (Box(), Box())
-    batcher.submit(Counting(1), ask(9), boxes[0])
-    batcher.submit(Faulty(1), ask(9), boxes[1])
+    pacer, boxes = run(0.01), (Box(), Box())
+    pacer.submit(Counting(1), ask(9), boxes[0])
+    pacer.submit(Faulty(1), ask(9), boxes[1])
     for box in boxes:
         assert box.over.wait(5)
 
     assert ["the engine has stopped: MemoryError('no more')"] * 2 == [str(box.failed) for box in boxes]
     assert "INTERNAL" == boxes[0].failed.status  # type: ignore[union-attr]
-    assert batcher.statistics() is None
+    assert pacer.pacer.statistics() is None

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from batcher import Limits
 from settings import BadSettings, read_settings
+from timing import Limits
 
 PARAMETERS = {
     "runtime": "simulated",

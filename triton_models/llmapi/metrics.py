@@ -73,6 +73,9 @@ GAUGES: tuple[Family, ...] = (
     ),
 )
 
+OWN = ("queued",)
+"""Label values of those families that upstream's backend does not have."""
+
 HEARTBEAT = ("nv_trt_llm_general_metrics", "General TRT LLM metrics", "general_type", "heartbeat")
 """Name, description, label and its value: when the series were last renewed, in seconds since 1970."""
 
@@ -86,6 +89,24 @@ COUNTERS: tuple[tuple[str, str, str, tuple[str, ...]], ...] = (
 )
 """Stay at 0, as upstream's do in a server that is not disaggregated."""
 
+GROWING: tuple[tuple[str, str, str, str, str], ...] = (
+    (
+        "trtllm_spec_decode_num_draft_tokens_total",
+        "Tokens drafted by speculative decoding",
+        "speculation",
+        "drafted",
+        "drafted_tokens",
+    ),
+    (
+        "trtllm_spec_decode_num_accepted_tokens_total",
+        "Drafted tokens that the model accepted",
+        "speculation",
+        "accepted",
+        "accepted_tokens",
+    ),
+)
+"""Name, description, label, its value, and the field of ``Statistics`` that counts from the start."""
+
 HISTOGRAMS: tuple[tuple[str, str, str, str], ...] = (
     ("nv_llm_input_token_len", "LLM input token length", "total_input_tokens", "prompt_tokens"),
     ("nv_llm_output_token_len", "LLM output token length", "total_output_tokens", "output_tokens"),
@@ -98,7 +119,8 @@ BUCKETS = (10, 50, 100, 500, 1000)
 class Metrics:
     """The families of one model. A call costs some 44 µs for each series, so update a few times a second."""
 
-    def __init__(self, model: str, version: str) -> None:
+    def __init__(self, model: str, version: str, *, extended: bool = True) -> None:
+        """Make every series; ``extended`` those too that upstream's C++ backend does not have."""
         family = pb_utils.MetricFamily
         self._labels = {"model": model, "version": version}
         self._families: dict[str, Any] = {}  # kept: a family must outlive its metrics
@@ -106,13 +128,18 @@ class Metrics:
             (self._metric(family.GAUGE, name, description, {label: value}), attrgetter(source))
             for name, description, label, values in GAUGES
             for value, source in values.items()
+            if extended or value not in OWN
         ]
         name, description, label, value = HEARTBEAT
-        self._heartbeat = self._metric(family.GAUGE, name, description, {label: value})
+        self._heartbeat = self._metric(family.GAUGE, name, description, {label: value}) if extended else None
         self._counters = [
             self._metric(family.COUNTER, name, description, {label: value})
             for name, description, label, values in COUNTERS
             for value in values
+        ]
+        self._growing = [
+            [self._metric(family.COUNTER, name, description, {label: value}), attrgetter(source), 0]
+            for name, description, label, value, source in (GROWING if extended else ())
         ]
         self._histograms = [
             (self._metric(family.HISTOGRAM, name, description, {"response_metric_type": value}), attrgetter(source))
@@ -127,7 +154,13 @@ class Metrics:
         with metric_calls():
             for metric, read in self._gauges:
                 metric.set(math.nan if statistics is None else read(statistics))
-            self._heartbeat.set(time.time())
+            if self._heartbeat is not None:
+                self._heartbeat.set(time.time())
+            for row in self._growing if statistics is not None else ():
+                metric, read, before = row
+                row[2] = max(before, read(statistics))
+                if row[2] > before:
+                    metric.increment(row[2] - before)
 
     def observe(self, finish: Finish) -> None:
         """Count an answer's lengths."""

@@ -95,6 +95,10 @@ class Statistics:
     cpu_bytes: int = 0
     gpu_bytes: int = 0
     pinned_bytes: int = 0
+    drafted_tokens: int = 0
+    """Tokens drafted since the start."""
+    accepted_tokens: int = 0
+    """Those of them that were kept."""
 
     @property
     def waiting(self) -> int:

@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 
 from ask import Ask, Refused
-from batcher import Batcher
+from faults import BadFaults, faults_of
+from pacer import Pacer
 from runtime import Sink, Statistics, Ticket
-from sequence import Token
+from sequence import Token, begin
 from settings import BadSettings, Settings
 from text import Detokenizer
+from timing import computing_engine
 
 
 class ReferenceRuntime:
-    """Runs the converted checkpoint through the batcher, one sequence after the other within a step."""
+    """Runs the converted checkpoint in an engine that batches in flight, one sequence after the other within a step."""
 
     def __init__(self, settings: Settings) -> None:
         try:
@@ -35,23 +37,30 @@ class ReferenceRuntime:
         folder = Path(settings.checkpoint)
         self._model = load_reference(folder, settings.limits.max_seq_len)
         self._tokenizer = load_tokenizer(folder)
-        self._batcher = Batcher(settings.limits)
-        self._batcher.start()
+        try:
+            self._faults = faults_of(os.environ)
+        except BadFaults as error:
+            raise BadSettings(str(error)) from None
+        self._faults.start_slowly()
+        self._limits = settings.limits
+        self._pacer = Pacer(computing_engine(settings.limits), settings.limits.max_queue_size, self._faults)
+        self._pacer.start()
 
     def submit(self, ask: Ask, sink: Sink) -> Ticket:
         """Begin an answer."""
         if ask.best_of > 1 or ask.lora is not None:
             raise Refused("the reference runtime has neither sampling_param_best_of above 1 nor LoRA adapters")
-        return self._batcher.submit(_Answer(self._model, self._tokenizer, ask), ask, sink)
+        answer = _Answer(self._model, self._tokenizer, ask)
+        return begin(self._pacer, self._limits, answer, ask, sink, self._faults)
 
     def statistics(self) -> Statistics | None:
-        """Report the batcher's state and this process's memory."""
-        state = self._batcher.statistics()
+        """Report the engine's state and this process's memory."""
+        state = self._pacer.statistics()
         return None if state is None else replace(state, cpu_bytes=resident_bytes())
 
     def close(self) -> None:
-        """Stop the batcher."""
-        self._batcher.close()
+        """Stop the engine."""
+        self._pacer.close()
 
 
 class _Answer:
@@ -59,43 +68,33 @@ class _Answer:
 
     def __init__(self, model: Any, tokenizer: Any, ask: Ask) -> None:
         self._model = model
-        self._prompt: list[int] = tokenizer.encode(ask.prompt).ids
-        self.prompt_tokens = len(self._prompt)
-        if max(self._prompt, default=0) >= model.spec.vocab:
+        self.prompt: tuple[int, ...] = tuple(tokenizer.encode(ask.prompt).ids)
+        if max(self.prompt, default=0) >= model.spec.vocab:
             raise Refused(
-                f"the prompt has token {max(self._prompt)}, the model's vocabulary ends at {model.spec.vocab - 1}"
+                f"the prompt has token {max(self.prompt)}, the model's vocabulary ends at {model.spec.vocab - 1}"
             )
-        self._read = 0
         self._cache: Any = None
         self._logits: Any = None
-        self._last: int | None = None
+        self._given: Tokens[int] = self.prompt
         self._sampler = _sampler(ask)
         self._want_logprob = ask.cumulative_logprob
         self._text = Detokenizer(lambda tokens: _decode(tokenizer, tokens))
 
-    def read(self, tokens: int) -> None:
-        """Run the next prompt tokens."""
+    def write(self) -> Token:
+        """Run the prompt, or the token picked last, and pick the next."""
         if self._cache is None:
             self._cache = self._model.new_cache()
-        self._forward(self._prompt[self._read : self._read + tokens])
-        self._read += tokens
-
-    def write(self) -> Token:
-        """Run the last picked token, if any, and pick the next."""
-        if self._last is not None:
-            self._forward([self._last])
-        self._last = self._sampler.pick(self._logits)
-        logprob = _log_probability(self._logits, self._last) if self._want_logprob else 0.0
-        if self._last in self._model.spec.eos_tokens:
+        self._logits = self._model.forward(self._given, self._cache, last_only=True)[-1]
+        token = self._sampler.pick(self._logits)
+        self._given = (token,)
+        logprob = _log_probability(self._logits, token) if self._want_logprob else 0.0
+        if token in self._model.spec.eos_tokens:
             return Token("", logprob, last=True)
-        return Token(self._text.push(self._last), logprob)
+        return Token(self._text.push(token), logprob)
 
     def rest(self) -> str:
         """Return what the detokeniser holds back."""
         return self._text.flush()
-
-    def _forward(self, tokens: Tokens[int]) -> None:
-        self._logits = self._model.forward(tokens, self._cache, last_only=True)[-1]
 
 
 def resident_bytes() -> int:

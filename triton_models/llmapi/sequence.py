@@ -1,15 +1,16 @@
-"""One request inside the batcher: the sequence a runtime provides, and the job that carries it to its end."""
+"""One request whose tokens a runtime makes: what the runtime provides, and its turn in the pacer."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from ask import Ask
-from runtime import Finish, Performance, Sink
+from ask import Ask, Refused
+from faults import Faults
+from pacer import Entry, Pacer
+from runtime import Finish, Sink
 from text import StopTexts
+from timing import Limits, request_of
 
 
 @dataclass(frozen=True)
@@ -26,71 +27,94 @@ class Token:
 class Sequence(Protocol):
     """One request as the generating side sees it."""
 
-    prompt_tokens: int
-
-    def read(self, tokens: int) -> None:
-        """Take in that many more prompt tokens."""
+    prompt: tuple[int | str, ...]
+    """Its tokens, or the words that stand for them."""
 
     def write(self) -> Token:
-        """Generate the next token."""
+        """Generate the next token; the first time the prompt is read before it."""
 
     def rest(self) -> str:
         """Return text still held back at the end of the answer."""
 
 
-@dataclass(eq=False)
-class Job:
-    """A request from its arrival to its end."""
+def begin(pacer: Pacer, limits: Limits, sequence: Sequence, ask: Ask, sink: Sink, faults: Faults) -> Entry:
+    """Queue a request; raises ``Refused`` when it can never run or the queue is full."""
+    require_room(limits, len(sequence.prompt), ask.max_tokens)
+    turn = TextTurn(sequence, ask, sink, faults)
+    turn.entry = pacer.submit(request_of(sequence.prompt, ask.max_tokens, limits.tokens_per_block), turn)
+    return turn.entry
 
-    sequence: Sequence
-    ask: Ask
-    sink: Sink
-    blocks: int
-    """KV blocks reserved from admission to the end."""
-    stops: StopTexts
-    performance: Performance
-    withdraw: Callable[[Job], None]
-    read: int = 0
-    written: int = 0
-    logprob: float = 0.0
-    cancelled: bool = False
+
+def require_room(limits: Limits, prompt: int, most: int) -> None:
+    """Raise ``Refused`` for a request that no step could ever hold, in the words of the client's tensors."""
+    total = prompt + most
+    blocks = -(-total // limits.tokens_per_block)
+    if prompt < 1:
+        raise Refused("text_input has no tokens")
+    if total > limits.max_seq_len:
+        raise Refused(
+            f"prompt of {prompt} tokens plus sampling_param_max_tokens {most} is {total}, "
+            f"above max_seq_len {limits.max_seq_len}"
+        )
+    if not limits.chunked_prefill and prompt > limits.max_num_tokens:
+        raise Refused(f"prompt of {prompt} tokens is above max_num_tokens {limits.max_num_tokens}")
+    if blocks > limits.kv_blocks:
+        raise Refused(f"{total} tokens need {blocks} KV blocks, the pool has {limits.kv_blocks}")
+
+
+class TextTurn:
+    """One request in the pacer: tokens become text, up to the end token, a stop text or the most that was asked for."""
+
+    entry: Entry
+
+    def __init__(self, sequence: Sequence, ask: Ask, sink: Sink, faults: Faults) -> None:
+        """Begin before the first token."""
+        self._sequence, self._ask, self._sink, self._faults = sequence, ask, sink, faults
+        self._stops = StopTexts(ask.stop)
+        self._piece = ""
+        """Text of the last step, which goes out with the end where it is the last."""
+        self._written = 0
+        self._logprob = 0.0
+        self._ended = False
+
+    def tokens(self, count: int) -> bool:
+        """Generate so many more tokens and give out their text; whether the answer ended with them."""
+        pieces = []
+        for _ in range(count):
+            token = self._sequence.write()
+            self._logprob += token.logprob
+            self._written += 0 if token.last else 1
+            self._ended = token.last
+            pieces.append(self._stops.push(token.text))
+            if self._over:
+                break
+        self._faults.wrote(len(pieces))
+        self._piece = "".join(pieces)
+        if self._over:
+            return True
+        if self._piece:
+            self._sink.piece(self._piece)
+        return False
+
+    def end(self) -> None:
+        """Give out the last text with the end."""
+        rest = self._stops.push(self._sequence.rest()) + self._stops.flush()
+        self._sink.finish(
+            Finish(
+                reason="stop" if self._ended or self._stops.hit is not None else "length",
+                stop_reason=self._stops.hit or "",
+                text=self._piece + rest,
+                prompt_tokens=len(self._sequence.prompt),
+                output_tokens=self._written,
+                cumulative_logprob=self._logprob,
+                performance=self.entry.performance,
+            )
+        )
+
+    def fail(self, refused: Refused) -> None:
+        """Give out the reason why there is no whole answer."""
+        self._sink.fail(refused)
 
     @property
-    def unread(self) -> int:
-        """Prompt tokens that no step has read yet."""
-        return self.sequence.prompt_tokens - self.read
-
-    def cancel(self) -> None:
-        """Stop generating and free the blocks at the next step."""
-        self.withdraw(self)
-
-
-def advance(job: Job, chunk: int) -> Finish | None:
-    """Do a job's part of one step; return how its answer ended, if it did."""
-    if chunk:
-        job.sequence.read(chunk)
-        job.read += chunk
-        if job.unread:
-            return None
-    token = job.sequence.write()
-    performance = job.performance
-    performance.last_token_ns = time.monotonic_ns()
-    performance.first_token_ns = performance.first_token_ns or performance.last_token_ns
-    job.logprob += token.logprob
-    job.written += 0 if token.last else 1
-    piece = job.stops.push(token.text)
-    over = token.last or job.written == job.ask.max_tokens
-    if not over and job.stops.hit is None:
-        if piece:
-            job.sink.piece(piece)
-        return None
-    piece += job.stops.push(job.sequence.rest()) + job.stops.flush()
-    return Finish(
-        reason="stop" if token.last or job.stops.hit is not None else "length",
-        stop_reason=job.stops.hit or "",
-        text=piece,
-        prompt_tokens=job.sequence.prompt_tokens,
-        output_tokens=job.written,
-        cumulative_logprob=job.logprob,
-        performance=performance,
-    )
+    def _over(self) -> bool:
+        return self._ended or self._stops.hit is not None or self._written == self._ask.max_tokens

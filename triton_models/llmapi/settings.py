@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from batcher import Limits
+from timing import Limits
 
 RUNTIMES = ("tensorrt_llm", "reference", "simulated")
 
@@ -36,7 +36,9 @@ class Settings:
     cancellation_check_seconds: float
     limits: Limits
     step_seconds: float
-    """Time one step of the simulated runtime takes."""
+    """Time one step of the simulated runtime takes, where the plan is for no real hardware."""
+    repository: Path
+    """The folder of all models, with the plan."""
 
 
 def read_settings(args: Mapping[str, str]) -> Settings:
@@ -57,6 +59,7 @@ def read_settings(args: Mapping[str, str]) -> Settings:
         cancellation_check_seconds=max(1, int(triton.get("cancellation_check_period_ms", 100))) / 1000.0,
         limits=_limits(parameters),
         step_seconds=_number(parameters, "token_seconds", float, 0.0),
+        repository=Path(args["model_repository"]).parent,
     )
 
 

@@ -21,18 +21,19 @@ from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
 from trtllm_kit.errors import PlanDrift, RepositoryError
 from trtllm_kit.plan.conversion import conversion_of
 from trtllm_kit.plan.plan import Plan, digest_of
+from trtllm_kit.plan.serving_mode import orchestrated
+from trtllm_kit.repository.inflight import BLS, ENSEMBLE, POSTPROCESSING, PREPROCESSING, engine_models
 from trtllm_kit.repository.model_config import ModelConfig, ModelTensor
 from trtllm_kit.repository.pbtxt import write_pbtxt
+from trtllm_kit.repository.places import ENGINE_LINK, LINK, MODEL, VERSION_FOLDER, Places, places_of
 from trtllm_kit.resources import triton_models
 from trtllm_kit.staging import LOCK_SECONDS, Stage, require_apart, staged
 from trtllm_kit.upstream import release
 from trtllm_kit.upstream.triton import Tensor, llmapi_tensors
 
-MODEL = "tensorrt_llm"
-"""The model's name, as upstream's repositories have it."""
-VERSION_FOLDER = f"{MODEL}/1"
-LINK = f"{VERSION_FOLDER}/{CHECKPOINT}"
 METRICS_PATH = "/metrics"
+KEEP = ".keep"
+"""Stands in the version folder of a model without files: tools that copy folders leave empty ones out."""
 MAX_QUEUE_SIZE = 1024
 CANCELLATION_CHECK_PERIOD_MS = 100
 
@@ -46,13 +47,41 @@ class Deployment:
     """The repository was there already, and nothing was written."""
 
 
-def repository_files(plan: Plan) -> dict[str, str]:
-    """Return the text of every file of a plan's repository by relative path, as ``deploy`` would write it."""
+def repository_files(plan: Plan, out: Path) -> dict[str, str]:
+    """Return the text of every file of a plan's repository by relative path, as ``deploy`` would write it to ``out``.
+
+    A repository of the llmapi model is the same wherever it stands; one of engines names where its links are.
+    """
+    if serves_engines(plan):
+        return engine_files(plan, places_of(plan, out), engine_sources())
     return compose(plan, model_sources())
 
 
+def serves_engines(plan: Plan) -> bool:
+    """Whether the C++ backend serves the plan's engine: the llmapi model loads none, and old releases lack it."""
+    toolchain = plan.toolchain.value
+    return toolchain == "trtllm-build" or (toolchain == "mock" and not release(plan.release.value).triton_llmapi_model)
+
+
+def engine_files(plan: Plan, places: Places, sources: Mapping[str, str]) -> dict[str, str]:
+    """Return every file of a repository for an engine; ``sources`` are our models' Python files by relative path.
+
+    Raises ``RepositoryError`` when the release's Triton has no backend for engines, or no instances as asked.
+    """
+    if "trtllm-build" not in release(plan.release.value).toolchains:
+        raise RepositoryError(
+            f"release {plan.release.value} serves no engines",
+            why="its Triton container has no C++ backend for them",
+            hint="set toolchain: llm-api in the profile, or trtllm_version: 1.2.1",
+        )
+    models = engine_models(plan, places)
+    folders = {f"{model.name}/1/{KEEP}": "" for model in models if model.backend != "python"}
+    configs = {f"{model.name}/config.pbtxt": write_pbtxt(model) for model in models}
+    return {PLAN_FILE: plan_text(plan), **configs, **folders, **dict(sorted(sources.items()))}
+
+
 def compose(plan: Plan, sources: Mapping[str, str]) -> dict[str, str]:
-    """Return every file of the repository; ``sources`` are the model's Python files by name.
+    """Return every file of a repository of the llmapi model; ``sources`` are its Python files by name.
 
     Raises ``RepositoryError`` when the release has no llmapi model, or the runtime cannot run the engine.
     """
@@ -95,6 +124,20 @@ def model_sources() -> dict[str, str]:
     return {path.name: path.read_text("utf-8") for path in sorted((triton_models() / "llmapi").glob("*.py"))}
 
 
+def engine_sources() -> dict[str, str]:
+    """Read the Python files of our models around an engine, by their place in a repository.
+
+    A file of ``shared`` is beside each model, for Triton puts the folder of one model alone on its path.
+    """
+    folder = triton_models() / "inflight_batcher_llm"
+    shared = [*sorted((folder / "shared").glob("*.py")), triton_models() / "llmapi" / "text.py"]
+    found = {}
+    for model in (PREPROCESSING, POSTPROCESSING, BLS):
+        for path in (*shared, *sorted((folder / model).glob("*.py"))):
+            found[f"{model}/1/{path.name}"] = path.read_text("utf-8")
+    return found
+
+
 def deploy(engine: Path, plan: Plan, out: Path, *, lock_seconds: float = LOCK_SECONDS) -> Deployment:
     """Write the repository of an engine into ``out``, or do nothing when it is there.
 
@@ -104,19 +147,23 @@ def deploy(engine: Path, plan: Plan, out: Path, *, lock_seconds: float = LOCK_SE
     require_apart(out, engine)
     opened = open_engine(engine)
     _require_same_engine(opened, plan)
-    files = repository_files(plan)
+    files = repository_files(plan, out)
     key = digest_of({"engine": opened.manifest.digest, "files": {name: _sha256(files[name]) for name in files}})
-    linked = not plan.serve.checkpoint_path
     with staged(out, "repository", key, lock_seconds) as stage:
         if stage is None:
-            if linked:
-                point(out / LINK, opened.checkpoint)  # the checkpoint may have moved since
+            _link(out, opened, plan)  # what the links lead to may have moved since
             return Deployment(read_manifest(out, "repository"), up_to_date=True)
         _write(stage, files)
-        if linked:
-            point(stage.path / LINK, opened.checkpoint)
+        _link(stage.path, opened, plan)
         inputs = {"plan": plan.digest, "engine": opened.manifest.digest}
         return Deployment(stage.publish(inputs, _facts(plan)), up_to_date=False)
+
+
+def _link(repository: Path, opened: EngineFacts, plan: Plan) -> None:
+    if not plan.serve.checkpoint_path:
+        point(repository / LINK, opened.checkpoint)
+    if serves_engines(plan) and not plan.serve.engine_path:
+        point(repository / ENGINE_LINK, opened.folder)
 
 
 def _check_servable(plan: Plan) -> None:
@@ -155,15 +202,16 @@ def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def kv_cache_blocks(plan: Plan) -> int:
-    """Return the KV blocks that the plan's budget holds: budget over bytes a token over tokens a block."""
+    """Return the KV blocks of all caches: a rank's budget over bytes a token over tokens a block, by ranks with one."""
     block_bytes = plan.memory.kv_bytes_per_token * plan.runtime.tokens_per_block.value
-    return max(1, plan.memory.kv_budget_bytes // block_bytes)
+    return max(1, plan.memory.kv_budget_bytes // block_bytes * plan.memory.data_ranks)
 
 
 def _facts(plan: Plan) -> dict[str, Any]:
     serve = plan.serve
     return {
-        "model": MODEL,
+        "model": ENSEMBLE if serves_engines(plan) else MODEL,
+        **({"engines": True, "servers": _servers(plan)} if serves_engines(plan) else {}),
         "runtime": plan.runtime.runtime.value,
         "release": plan.release.value,
         "profile": plan.profile,
@@ -171,6 +219,11 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "ports": {"http": serve.http_port, "grpc": serve.grpc_port, "metrics": serve.metrics_port},
         "metrics_path": METRICS_PATH,
     }
+
+
+def _servers(plan: Plan) -> int:
+    """Return the servers that serve one replica of an engine: a leader has one for each rank."""
+    return 1 if orchestrated(plan) else plan.parallelism.world_size
 
 
 def _require_same_engine(opened: EngineFacts, plan: Plan) -> None:
@@ -191,7 +244,23 @@ def _engine_settings(plan: Plan) -> dict[str, object]:
         "toolchain": plan.toolchain.value,
         "release": plan.release.value,
         "checkpoint": conversion_of(plan).digest[:12],
-        **llm_api_document(plan),
+        **(built_with(plan) if serves_engines(plan) else llm_api_document(plan)),
+    }
+
+
+def built_with(plan: Plan) -> dict[str, object]:
+    """Return what a built engine depends on beside its checkpoint."""
+    split, limits = plan.parallelism, plan.limits
+    options = plan.build.options if plan.build is not None else {}
+    return {
+        "tensor": split.tensor.value,
+        "pipeline": split.pipeline.value,
+        **({"context": split.context.value} if split.context else {}),
+        "max_batch_size": limits.max_batch_size.value,
+        "max_num_tokens": limits.max_num_tokens.value,
+        "max_seq_len": limits.max_seq_len.value,
+        "max_beam_width": limits.max_beam_width.value,
+        **{name: decided.value for name, decided in options.items()},
     }
 
 

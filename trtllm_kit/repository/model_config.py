@@ -40,6 +40,10 @@ class ModelTensor(_Frozen):
     """Without the batch dimension; -1 is any length."""
     optional: bool = False
     """Inputs only: whether a request may leave it out."""
+    ragged: bool = False
+    """Inputs only: whether the requests of a batch may differ in shape."""
+    scalar: bool = False
+    """Inputs only: whether the model sees a number in place of a dimension of length 1."""
 
 
 class InstanceGroup(_Frozen):
@@ -49,16 +53,38 @@ class InstanceGroup(_Frozen):
     kind: Literal["KIND_CPU", "KIND_GPU", "KIND_AUTO", "KIND_MODEL"] = "KIND_CPU"
 
 
+class Batching(_Frozen):
+    """How Triton gathers requests for a model."""
+
+    preferred: tuple[int, ...] = ()
+    queue_delay_microseconds: int = Field(0, ge=0)
+    max_queue_size: int = Field(0, ge=0)
+    """Requests that may wait; 0 for any number."""
+
+
+class EnsembleStep(_Frozen):
+    """One step of an ensemble."""
+
+    model: Text = Field(min_length=1)
+    inputs: dict[Text, Text]
+    """The model's tensor -> the ensemble's."""
+    outputs: dict[Text, Text]
+
+
 class ModelConfig(_Frozen):
     """One model of a repository."""
 
     name: Text = Field(min_length=1)
-    backend: Text
+    backend: Text = ""
+    """What runs it; empty for an ensemble, whose models run."""
     max_batch_size: int = Field(0, ge=0)
     """0: requests are not batched by Triton. It is written even so, because Triton would otherwise guess one."""
-    decoupled: bool
+    decoupled: bool = False
     """Whether a request may have any number of responses; streaming needs it."""
     inputs: tuple[ModelTensor, ...]
     outputs: tuple[ModelTensor, ...]
     instance_group: InstanceGroup = InstanceGroup()
+    batching: Batching | None = None
     parameters: dict[Text, Text] = {}
+    steps: tuple[EnsembleStep, ...] = ()
+    """Those of an ensemble; it has no instances, and follows its models in whether it is decoupled."""

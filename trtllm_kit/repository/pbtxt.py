@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trtllm_kit.repository.model_config import ModelConfig, ModelTensor
+from trtllm_kit.repository.model_config import Batching, EnsembleStep, ModelConfig, ModelTensor
 
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -28,22 +28,49 @@ def _plain_or_octal(letter: str) -> str:
 
 def _lines(config: ModelConfig) -> Iterator[str]:
     yield f"name: {quote(config.name)}"
-    yield f"backend: {quote(config.backend)}"
+    yield f"backend: {quote(config.backend)}" if config.backend else 'platform: "ensemble"'
     yield f"max_batch_size: {config.max_batch_size}"
-    yield f"model_transaction_policy {{ decoupled: {_bool(config.decoupled)} }}"
-    group = config.instance_group
-    yield f"instance_group [ {{ count: {group.count} kind: {group.kind} }} ]"
+    if config.backend:
+        yield f"model_transaction_policy {{ decoupled: {_bool(config.decoupled)} }}"
+        group = config.instance_group
+        yield f"instance_group [ {{ count: {group.count} kind: {group.kind} }} ]"
+    if config.batching is not None:
+        yield from _batching(config.batching)
     yield from _tensors("input", config.inputs)
     yield from _tensors("output", config.outputs)
     for key, value in config.parameters.items():
         yield f"parameters {{ key: {quote(key)} value {{ string_value: {quote(value)} }} }}"
+    if config.steps:
+        yield "ensemble_scheduling {"
+        yield from (line for step in config.steps for line in _step(step))
+        yield "}"
 
 
 def _tensors(field: str, tensors: tuple[ModelTensor, ...]) -> Iterator[str]:
     for tensor in tensors:
         dims = ", ".join(str(size) for size in tensor.dims)
+        shape = " reshape: { shape: [ ] }" if tensor.scalar else ""
         optional = " optional: true" if tensor.optional else ""
-        yield f"{field} {{ name: {quote(tensor.name)} data_type: {tensor.data_type} dims: [ {dims} ]{optional} }}"
+        ragged = " allow_ragged_batch: true" if tensor.ragged else ""
+        kind = f"name: {quote(tensor.name)} data_type: {tensor.data_type} dims: [ {dims} ]"
+        yield f"{field} {{ {kind}{shape}{optional}{ragged} }}"
+
+
+def _batching(batching: Batching) -> Iterator[str]:
+    yield "dynamic_batching {"
+    if batching.preferred:
+        yield f"  preferred_batch_size: [ {', '.join(map(str, batching.preferred))} ]"
+    yield f"  max_queue_delay_microseconds: {batching.queue_delay_microseconds}"
+    yield f"  default_queue_policy: {{ max_queue_size: {batching.max_queue_size} }}"
+    yield "}"
+
+
+def _step(step: EnsembleStep) -> Iterator[str]:
+    yield f"  step {{ model_name: {quote(step.model)} model_version: -1"
+    for field, pairs in (("input_map", step.inputs), ("output_map", step.outputs)):
+        for inner, outer in pairs.items():
+            yield f"    {field} {{ key: {quote(inner)} value: {quote(outer)} }}"
+    yield "  }"
 
 
 def _bool(value: bool) -> str:

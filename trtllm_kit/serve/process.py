@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from trtllm_kit.artifact import Manifest, read_manifest
-from trtllm_kit.errors import AlreadyRunning, ServerFailed, storage_error
+from trtllm_kit.errors import AlreadyRunning, ServerFailed, UsageError, storage_error
 from trtllm_kit.progress import Progress, Silent
 from trtllm_kit.resources import triton_models
 from trtllm_kit.serve import log as server_log
@@ -217,6 +217,7 @@ def prepare(
     """Check everything that can be checked before a start, and return the server; ``held`` as in ``check_ports``."""
     inherited = dict(os.environ) | dict(environment)
     manifest = read_manifest(repository, "repository")
+    _require_one_server(repository, manifest)
     installation = find_tritonserver(inherited, _launched(manifest))
     listening = resolved(serve)
     check_ports(listening, held)
@@ -229,6 +230,17 @@ def prepare(
 def _rehearses_engines(manifest: Manifest) -> bool:
     """Whether a stand-in has to take the place of the backend that runs engines."""
     return bool(manifest.facts.get("engines")) and manifest.facts.get("runtime") != "tensorrt_llm"
+
+
+def _require_one_server(repository: Path, manifest: Manifest) -> None:
+    """Raise ``UsageError`` for ranks that are servers of their own: one of them alone would wait for the others."""
+    servers = manifest.facts.get("servers", 1)
+    if servers > 1 and not _rehearses_engines(manifest):
+        raise UsageError(
+            f"{repository} is served by {servers} servers together",
+            why="its engine has a file for each rank, and every rank is a server that mpirun or Slurm starts",
+            hint="trtkit deploy with --target mpirun or --target slurm, and run the command that it prints",
+        )
 
 
 def _launched(manifest: Manifest) -> str:

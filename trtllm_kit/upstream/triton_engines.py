@@ -30,7 +30,7 @@ class EngineTensor(Fact):
 
 
 class _Fixed(Fact):
-    choice: str
+    name: str
     data_type: str
 
 
@@ -47,7 +47,7 @@ def engine_tensors(model: str, version: str) -> tuple[EngineTensor, ...]:
 
 def fixed_type(choice: str, version: str) -> str | None:
     """Return the type that the release's own templates give a choice; None where they leave it open."""
-    found = (row.data_type for row in rows(_TABLE, "fixed", _Fixed) if row.choice == choice and row.holds(version))
+    found = (row.data_type for row in rows(_TABLE, "fixed", _Fixed) if row.name == choice and row.holds(version))
     return next(found, None)
 
 

@@ -42,7 +42,7 @@ SUBJECTS = {
     "rack-everything": lambda: in_pods(EVERYTHING | {"parallelism.tensor": 8}, RACK),
     "cluster": lambda: in_pods({"parallelism.tensor": 4, "parallelism.pipeline": 4}, CLUSTER),
     "engines": lambda: in_pods(ENGINES, repository=OF_ENGINES),
-    "rehearsal": lambda: in_pods({"parallelism.tensor": 1, "runtime": "simulated"}, CPU),
+    "rehearsal": lambda: in_pods({"parallelism.tensor": 1, "runtime": "simulated", "deploy.image": "trtkit:1"}, CPU),
 }
 
 

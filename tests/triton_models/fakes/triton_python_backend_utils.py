@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
-_TYPES = {"TYPE_STRING": np.object_, "TYPE_INT32": np.int32, "TYPE_INT64": np.int64, "TYPE_FP32": np.float32}
+_TYPES = {
+    "TYPE_STRING": np.object_, "TYPE_INT32": np.int32, "TYPE_INT64": np.int64, "TYPE_FP32": np.float32,
+    "TYPE_FP16": np.float16, "TYPE_BOOL": np.bool_, "TYPE_UINT8": np.uint8, "TYPE_UINT64": np.uint64,
+}  # fmt: skip
 
 
 class TritonModelException(Exception):
@@ -21,7 +24,14 @@ class TritonError:
     UNKNOWN, INTERNAL, NOT_FOUND, INVALID_ARG, UNAVAILABLE, UNSUPPORTED, ALREADY_EXISTS, CANCELLED = range(8)
 
     def __init__(self, message: str, code: int = UNKNOWN) -> None:
-        self.message, self.code = message, code
+        self.message, self.code = _Text(message), code
+
+
+class _Text(str):
+    """The text of an error, which models ask for as a method and tests read."""
+
+    def __call__(self) -> str:
+        return str(self)
 
 
 class Tensor:
@@ -52,13 +62,14 @@ class Sender:
         self.broken = False
         self._final = threading.Event()
 
-    def send(self, response: InferenceResponse, flags: int = 0) -> None:
-        """Keep a response; nothing may follow the final one."""
+    def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
+        """Keep a response; nothing may follow the final one, which may be empty."""
         if self._final.is_set():
             raise AssertionError("a response after the final one")
         if self.broken:
             raise TritonModelException("the channel is gone")
-        self.responses.append(response)
+        if response is not None:
+            self.responses.append(response)
         if flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL:
             self._final.set()
 
@@ -95,6 +106,40 @@ class Request:
         return self.identity
 
 
+class Said:
+    """A response of another model, as a model that asks it sees it."""
+
+    def __init__(self, response: InferenceResponse) -> None:
+        self.outputs, self._error = response.outputs, response.error
+
+    def has_error(self) -> bool:
+        """Whether it is an error."""
+        return self._error is not None
+
+    def error(self) -> Any:
+        """Return the error."""
+        return self._error
+
+
+class InferenceRequest:
+    """A request to another model: ``models`` has what answers, by name."""
+
+    models: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(
+        self, model_name: str, inputs: list[Tensor], requested_output_names: list[str], request_id: str = ""
+    ) -> None:
+        assert requested_output_names
+        self._model = self.models[model_name]
+        self._request = Request(request_id, **{one.name: one.array for one in inputs})
+        assert len(self._request.inputs) == len(inputs), "an input is given twice"
+
+    def exec(self, *, decoupled: bool = False) -> Any:
+        """Ask; a decoupled model has any number of responses, which come one by one."""
+        said = (Said(one) for one in self._model(self._request))
+        return said if decoupled else next(said)
+
+
 class Logger:
     """Swallows log lines."""
 
@@ -110,6 +155,10 @@ class _Metric:
 
     def set(self, value: float) -> None:
         self.value = value
+
+    def increment(self, value: float) -> None:
+        assert value > 0
+        self.value += value
 
     def observe(self, value: float) -> None:
         self.observed.append(value)
@@ -140,6 +189,12 @@ class MetricFamily:
 def get_input_tensor_by_name(request: Request, name: str) -> Tensor | None:
     """Return an input, or None."""
     return request.inputs.get(name)
+
+
+def get_output_tensor_by_name(response: InferenceResponse | Said, name: str) -> Tensor | None:
+    """Return an output, or None."""
+    array = response.outputs.get(name)
+    return None if array is None else Tensor(name, array)
 
 
 def triton_string_to_numpy(name: str) -> Any:

@@ -31,8 +31,8 @@ GRACE_MARGIN_SECONDS = 20
 """Between the end of draining and the kill: Triton polls each second and stops its stubs after that."""
 READ_BYTES_PER_SECOND = 250e6
 """An allowance for network storage while weights load; what a start may take is the larger of this and start_grace."""
-RUNTIMES_IN_CONTAINER = ("tensorrt_llm", "simulated")
-"""Runtimes that run in the release's own container; ``reference`` imports trtkit, which is not in it."""
+RUNTIMES_IN_CONTAINER = ("tensorrt_llm",)
+"""Runtimes that run in the release's own container; the others import trtkit, which is not in it."""
 _OF_ENGINES = "preprocessing/config.pbtxt"
 """Only repositories of the C++ backend have it."""
 _SECRET_NAME = re.compile(
