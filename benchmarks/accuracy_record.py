@@ -22,9 +22,9 @@ def figures(found: Findings) -> dict[str, float]:
     }
     for one in found.first_tokens:
         listed[f"first token, {one.model}, {one.prompt} tokens"] = abs(one.error)
-    for one in found.throughput:
-        listed[f"published, {one.model}: median"] = one.errors.median
-        listed[f"published, {one.model}: rank correlation below 1"] = 1 - one.rank
+    for table in found.throughput:
+        listed[f"published, {table.model}: median"] = table.errors.median
+        listed[f"published, {table.model}: rank correlation below 1"] = 1 - table.rank
     for name, apart in shares_apart(found).items():
         listed[f"communication, {name}"] = apart
     listed |= {f"wrong choice: {name}": float(not right) for name, right in choices(found).items()}

@@ -84,8 +84,7 @@ def _stated(found: Findings) -> Iterator[str]:
     yield "share of communication in a prefill of Llama 405B over 32 ranks: within 10 points"
     for name, share in found.shares.items():
         yield f"  {name:40} {share:6.1%}, stated {SHARES[name]:.0%}"
-    one = found.power
-    yield f"1,000 W against 700 W, Llama 2 70B on H200: {one.ratio:.3f} times the requests, stated 1.141"
+    yield f"1,000 W against 700 W, Llama 2 70B on H200: {found.power.ratio:.3f} times the requests, stated 1.141"
     for name, rates in found.ranks.items():
         shown = ", ".join(f"{ranks} GPU: {rate:.0f}" for ranks, rate in rates.items())
         yield f"Llama 2 70B on {name}: tokens a second and GPU by ranks {shown}; stated {CHOSEN_RANKS[name]}"

@@ -12,13 +12,13 @@ from typing import TypeVar
 from benchmarks.decisions import FirstToken, Power, chosen_ranks, communication_shares, first_tokens, power
 from benchmarks.figures import Errors, errors_of, rank_correlation
 from benchmarks.groups import TARGETS, Target, group_of
-from benchmarks.loop import Times, run_point
-from benchmarks.points import Point, point_of
+from benchmarks.points import Point, Times, point_of, times_of
 from benchmarks.published import Published, predicted, read_published
 from benchmarks.silicon import Row, Table, read_table
 from trtllm_kit.estimate.step_time import StepClock
 
-Given, Made = TypeVar("Given"), TypeVar("Made")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,9 @@ class Findings:
 def find(rows: Path, published: Path | None, jobs: int = 1, every: int = 1) -> Findings:
     """Compute all figures, or those of one row in ``every``; with more than one job in processes of their own."""
     table = read_table(rows)
-    compared = tuple(spread_over(compare, table.rows[::every], jobs))
+    chosen = table.rows[::every]
+    times = spread_over(served, chosen, jobs)
+    compared = tuple(Compared(point_of(row), one) for row, one in zip(chosen, times, strict=True))
     by_group: dict[str, list[Compared]] = {}
     for one in compared:
         by_group.setdefault(group_of(one.point), []).append(one)
@@ -109,10 +111,10 @@ def find(rows: Path, published: Path | None, jobs: int = 1, every: int = 1) -> F
     )
 
 
-def compare(row: Row) -> Compared:
-    """Run one row."""
+def served(row: Row) -> Times:
+    """Return what the estimate says of one row."""
     point = point_of(row)
-    return Compared(point, run_point(point, StepClock(point.subject)))
+    return times_of(point, StepClock(point.subject))
 
 
 def grouped(name: str, ones: Sequence[Compared]) -> Group:

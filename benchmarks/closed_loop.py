@@ -1,9 +1,10 @@
-"""A closed loop over an engine that holds prompts back, jumping from event to event.
+"""A second, independent simulation of closed loops, which asks the clock once for each kind of step: it can be noted.
 
+``fit.py`` takes notes with it, and tests hold the product's ``estimate.batching`` against it; no figure of accuracy
+comes from here.
 Every slot sends its next request when its last one is answered. A step takes the waiting prompts that fit
-``max_num_tokens`` and the KV cache to their ends, and every running request on. Two settings of the runs hold prompts
-back: ``batch_wait_timeout_iters`` with ``batch_wait_max_tokens_ratio``, and with attention data parallelism
-``attention_dp_config``, by which ranks wait until each of them has a prompt to start.
+``max_num_tokens`` and the KV cache to their ends, and every running request on. Prompts are held back by the rules of
+``estimate.hold``, written again here.
 
 The host is a step behind, as with the overlap scheduler: tokens of a step reach the client when the next one ends, and
 what the client then sends is too late for the step that begins there.
@@ -15,8 +16,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
+from statistics import fmean
 
-from benchmarks.points import Point
+from benchmarks.points import Point, Times
+from trtllm_kit.estimate.hold import EveryRank, FullStep
 from trtllm_kit.estimate.work import Chunk, Clock, StepWork
 
 
@@ -40,32 +43,23 @@ class _Rank:
     queued: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
-    """Means over the requests of a run, seconds."""
-
-    ttft_s: float
-    tpot_s: float
-    total_s: float
-    """From the first request to the last token."""
-
-
 def run_loop(point: Point, clock: Clock) -> Times:
-    """Run a point's load."""
+    """Run a point's load; the times are those inside the engine."""
     loop = _Loop(point, clock)
-    loop.run(point.lengths(), point.run.slots)
-    count = len(loop.done)
-    return Times(sum(ttft for ttft, _ in loop.done) / count, sum(tpot for _, tpot in loop.done) / count, loop.now)
+    loop.run(point.workload.lengths, point.run.slots)
+    return Times(fmean(ttft for ttft, _ in loop.done), fmean(tpot for _, tpot in loop.done))
 
 
 class _Loop:
     def __init__(self, point: Point, clock: Clock) -> None:
         subject, run = point.subject, point.run
-        self.clock, self.subject, self.wait, self.balance = clock, subject, run.wait, run.balance
-        count = subject.split.tensor if subject.attention_dp else 1
+        self.clock, self.subject, self.hold = clock, subject, run.hold
+        count = subject.split.data
         self.ranks = [_Rank(subject.kv_tokens // subject.tokens_per_block // count) for _ in range(count)]
-        self.slots = ceil(subject.max_batch_size / count)
+        self.slots = subject.max_batch_size
         self.now, self.waited, self.batched = 0.0, 0, 0
+        self.together = False
+        """Whether each rank has a prompt and a slot for it."""
         self.queue: deque[_Request] = deque()
         self.late: list[_Request] = []
         """Requests that came too late for the step that begins."""
@@ -78,12 +72,7 @@ class _Loop:
         self.running: list[_Request] = []
         self.done: list[tuple[float, float]] = []
         self.left: deque[tuple[int, int]] = deque()
-        self.width, self.rate = 1, 1.0
-        if subject.speculation:
-            chance = 1.0
-            for each in subject.speculation.acceptance:
-                chance *= each
-                self.width, self.rate = self.width + 1, self.rate + chance
+        self.width, self.rate = subject.width, subject.tokens_a_step
 
     def run(self, lengths: Iterable[tuple[int, int]], slots: int) -> None:
         """Answer requests of given lengths."""
@@ -143,30 +132,33 @@ class _Loop:
 
     def _held_steps(self, chosen: list[_Request]) -> int:
         """Return for how many steps the chosen are held back, as far as can be said now."""
-        if self.balance:
-            return self._unbalanced_steps(chosen)
-        if not (self.wait and chosen and self.running):
+        if isinstance(self.hold, EveryRank):
+            return self._unbalanced_steps(chosen, self.hold)
+        if self.hold is None or not (chosen and self.running):
             return 0
-        tokens = sum(request.prompt for request in chosen) + self.width * len(self.running)
-        if tokens >= self.wait.ratio * self.subject.max_num_tokens or self.waited >= self.wait.iterations:
-            self.waited = 0
-            return 0
-        return self.wait.iterations - self.waited
+        return self._unfilled_steps(chosen, self.hold)
 
-    def _unbalanced_steps(self, chosen: list[_Request]) -> int:
-        """Return the steps until ranks stop to wait for each other; their count runs on while there is no prompt."""
-        assert self.balance
-        every = len({request.rank for request in chosen}) == len(self.ranks)
-        if every and all(rank.running < self.slots for rank in self.ranks):
+    def _unfilled_steps(self, chosen: list[_Request], rule: FullStep) -> int:
+        tokens = sum(request.prompt for request in chosen) + self.width * len(self.running)
+        if tokens >= rule.share * self.subject.max_num_tokens or self.waited >= rule.rounds:
             self.waited = 0
-            if all(rank.running for rank in self.ranks) and self.batched < self.balance.batching_iterations:
-                return self.balance.batching_iterations - self.batched
+            return 0
+        return rule.rounds - self.waited
+
+    def _unbalanced_steps(self, chosen: list[_Request], rule: EveryRank) -> int:
+        """Return the steps until ranks stop to wait for each other; their count runs on while there is no prompt."""
+        every = len({request.rank for request in chosen}) == len(self.ranks)
+        self.together = every and all(rank.running < self.slots for rank in self.ranks)
+        if self.together:
+            self.waited = 0
+            if all(rank.running for rank in self.ranks) and self.batched < rule.batching:
+                return rule.batching - self.batched
             self.batched = 0
             return 0
-        if not all(rank.running for rank in self.ranks) or self.waited >= self.balance.iterations - 1:
+        if not all(rank.running for rank in self.ranks) or self.waited >= rule.rounds - 1:
             self.waited = 0
             return 0
-        return self.balance.iterations - 1 - self.waited
+        return rule.rounds - 1 - self.waited
 
     def _mixed(self, chosen: list[_Request]) -> None:
         taken = set(map(id, chosen))
@@ -205,9 +197,9 @@ class _Loop:
         self._finish()
 
     def _count(self, steps: int, held: bool) -> None:
-        if self.balance:
-            self.waited = (self.waited + steps) % self.balance.iterations
-            self.batched += steps if held else 0
+        if isinstance(self.hold, EveryRank):
+            self.waited = (self.waited + steps) % self.hold.rounds
+            self.batched += steps if held and self.together else 0
         elif held:
             self.waited += steps
 

@@ -18,8 +18,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.accuracy import ROWS  # noqa: E402  # needs the path above
 from benchmarks.figures import errors_of  # noqa: E402
 from benchmarks.groups import group_of  # noqa: E402
-from benchmarks.loop import Times, run_point  # noqa: E402
-from benchmarks.points import Point, point_of  # noqa: E402
+from benchmarks.points import Point, Times, point_of, times_of  # noqa: E402
 from benchmarks.silicon import read_table  # noqa: E402
 from trtllm_kit.errors import KitError  # noqa: E402
 from trtllm_kit.estimate.step_time import StepClock  # noqa: E402
@@ -52,12 +51,12 @@ def main(arguments: list[str]) -> int:
     for row in read_table(asked.rows).rows[:: asked.every]:
         point = point_of(row)
         try:
-            theirs = run_point(point, clocks.of(point))
+            theirs = times_of(point, clocks.of(point))
         except KitError as error:
             reason = f"{error.what}: {error.why}"
             refused[reason] = refused.get(reason, 0) + 1
             continue
-        own = run_point(point, StepClock(point.subject))
+        own = times_of(point, StepClock(point.subject))
         groups.setdefault(group_of(point), []).append((point, own, theirs))
     print("\n".join(_lines(groups)))
     for reason, count in refused.items():
@@ -92,8 +91,8 @@ def _lines(groups: dict[str, list[tuple[Point, Times, Times]]]) -> Iterator[str]
     yield "mean and median error, bias; aiconfigurator's TTFT has no time outside the engine"
     for name, ones in sorted(groups.items()):
         yield f"{name}: {len(ones)} rows"
-        for source, place in (("own", 1), ("aiconfigurator", 2)):
-            found = [(one[0].row, one[place]) for one in ones]
+        own, theirs = [(one[0].row, one[1]) for one in ones], [(one[0].row, one[2]) for one in ones]
+        for source, found in (("own", own), ("aiconfigurator", theirs)):
             tpot = errors_of([(times.tpot_s, row.tpot_s) for row, times in found])
             ttft = errors_of([(times.ttft_s, row.ttft_s) for row, times in found])
             shown = (f"{errors.mape:7.1%} {errors.median:7.1%} {errors.bias:+7.1%}" for errors in (tpot, ttft))

@@ -161,7 +161,7 @@ def _subject(model: str, machine: Hardware, split: Split, load: tuple[int, int] 
         max_batch_size=limits.max_batch_size,
         max_num_tokens=limits.max_num_tokens,
         max_seq_len=limits.max_seq_len,
-        kv_tokens=capacity(sizing, attention_dp=False),
+        kv_tokens=capacity(sizing),
         tokens_per_block=BLOCK,
         backend="tensorrt",
         served=False,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -70,7 +70,7 @@ def cases(subject: Subject) -> Iterator[tuple[str, Subject, Workload]]:
     yield "a small cache, with pauses", replace(small, scheduler_policy="MAX_UTILIZATION"), CHAT
     yield "3 drafts a step", replace(subject, speculation=drafts), CHAT
     yield "2 pipeline stages", replace(subject, split=Split(2, pipeline=2)), CHAT
-    yield "attention data parallelism of 4", replace(subject, attention_dp=True), CHAT
+    yield "attention data parallelism of 4", replace(subject, split=replace(subject.split, attention_dp=True)), CHAT
     talk = Workload(within(0.8, 512), within(0.8, 256), ClosedLoop(64), 3200, turns=10, shared_prefix=300)
     yield "conversations of 10 turns, reuse", replace(subject, block_reuse=True), talk
 
@@ -107,10 +107,11 @@ def clock(subject: Subject) -> None:
     """Print what a step's time costs to ask for."""
     timer = StepClock(subject)
     decode = StepWork(sequences=64, context=64 * 1500)
-    for name, ask in (
-        ("one generation step", lambda: timer.seconds(decode)),
-        ("a run of 100 of them", lambda: timer.decode_run(64, 64 * 1500, 100)),
-    ):
+    asks: dict[str, Callable[[], float]] = {
+        "one generation step": lambda: timer.seconds(decode),
+        "a run of 100 of them": lambda: timer.decode_run(64, 64 * 1500, 100),
+    }
+    for name, ask in asks.items():
         begun = time.process_time()
         for _ in range(10_000):
             ask()

@@ -18,9 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import yaml
 
 from benchmarks.closed_loop import run_loop
+from benchmarks.fit_file import rewritten
 from benchmarks.points import Point, point_of
 from benchmarks.published import Published, queued_seconds, read_published, subject_of_row
 from benchmarks.recorded import Recorder, load_of
@@ -33,6 +35,7 @@ from trtllm_kit.spec.ceilings import CEILINGS, Known, known_of, with_values
 Key = tuple[str, str]
 """An architecture or a runtime, and the name of a constant."""
 Values = Mapping[Key, float]
+Vector = npt.NDArray[np.float64]
 SETTINGS = Path(__file__).with_name("fit.yaml")
 PULL = 0.1
 """Weight of the pull to the value before the data, across the whole range of a constant."""
@@ -137,27 +140,28 @@ class _Space:
     def __init__(self, keys: Sequence[Key]) -> None:
         bounds = settings()["bounds"]
         self.keys = keys
-        self.before, self.low, self.high = (np.array([bounds[name][end] for _, name in keys]) for end in range(3))
+        ends: list[Vector] = [np.array([float(bounds[name][end]) for _, name in keys]) for end in range(3)]
+        self.before, self.low, self.high = ends
 
-    def units(self, values: Values) -> np.ndarray:
+    def units(self, values: Values) -> Vector:
         """Return shares of the ranges."""
         stated = np.array([values[key] for key in self.keys])
         return np.clip((stated - self.low) / (self.high - self.low), 1e-3, 1 - 1e-3)
 
-    def values(self, unit: np.ndarray) -> dict[Key, float]:
+    def values(self, unit: Vector) -> dict[Key, float]:
         """Return the constants."""
         return dict(zip(self.keys, (self.low + unit * (self.high - self.low)).tolist(), strict=True))
 
-    def pull(self, unit: np.ndarray) -> np.ndarray:
+    def pull(self, unit: Vector) -> Vector:
         """Return how far each is from its value before the data."""
         return PULL * (unit - (self.before - self.low) / (self.high - self.low))
 
 
-def _errors(items: Sequence[Item], values: Values, unit: np.ndarray, place: _Space) -> np.ndarray:
+def _errors(items: Sequence[Item], values: Values, unit: Vector, place: _Space) -> Vector:
     return np.concatenate([[item.error(values) for item in items], place.pull(unit)])
 
 
-def _slopes(items: Sequence[Item], unit: np.ndarray, errors: np.ndarray, place: _Space) -> np.ndarray:
+def _slopes(items: Sequence[Item], unit: Vector, errors: Vector, place: _Space) -> Vector:
     """Return how every error changes with every constant; a constant of one place leaves items of others alone."""
     slopes = np.zeros((len(errors), len(unit)))
     for column, (where, _) in enumerate(place.keys):
@@ -177,11 +181,11 @@ _STEP = 0.01
 """Share of a constant's range that it is moved by, to see what changes."""
 
 
-def _loss(errors: np.ndarray) -> float:
+def _loss(errors: Vector) -> float:
     return float(np.sum(np.sqrt(1 + (errors / OUTLIER) ** 2) - 1))
 
 
-def _fitted(items: Sequence[Item], unit: np.ndarray, errors: np.ndarray, place: _Space) -> Fitted:
+def _fitted(items: Sequence[Item], unit: Vector, errors: Vector, place: _Space) -> Fitted:
     slopes = _slopes(items, unit, errors, place)
     weights = 1 / np.sqrt(1 + (errors / OUTLIER) ** 2)
     variance = float(np.sum(weights * errors**2) / max(1, len(items) - len(unit)))
@@ -212,8 +216,8 @@ def items_of(rows: Iterable[Row], published: Iterable[Published], values: Values
     tables: dict[str, list[Published]] = {}
     for one in published:
         tables.setdefault(f"{one.table} {one.model} {one.gpu}", []).append(one)
-    for group in tables.values():
-        chosen_rows = random.Random(1).sample(group, min(max(1, sample // 4), len(group)))
+    for figures in tables.values():
+        chosen_rows = random.Random(1).sample(figures, min(max(1, sample // 4), len(figures)))
         weight = settings()["published"] / math.sqrt(len(chosen_rows))
         found += [_throughput(one, weight, values) for one in chosen_rows]
     return found
@@ -266,46 +270,6 @@ def fit_rows(rows: Iterable[Row], published: Iterable[Published] = (), sample: i
     return fitted
 
 
-# --- the file ---------------------------------------------------------------------------------------------------------
-
-
-def rewritten(text: str, fitted: Fitted) -> str:
-    """Return ``ceilings.yaml`` with fitted values and bounds in place of those it had."""
-    place, lines = "", []
-    for line in text.splitlines():
-        stripped = line.strip()
-        if stripped.startswith(("- architecture:", "- backend:")):
-            place = stripped.split(":")[1].strip()
-        elif stripped.startswith("since:"):
-            place += f" {_release(stripped, 'first')}"
-        elif stripped.startswith("until:"):
-            place += f" to {_release(stripped, 'last')}"
-        name = stripped.split(":")[0]
-        lines.append(_line(line, name, fitted, (place, name)) if (place, name) in fitted.values else line)
-    return "\n".join(lines) + "\n"
-
-
-def _release(line: str, absent: str) -> str:
-    stated = line.split(":", 1)[1].strip()
-    return absent if stated == "null" else stated
-
-
-def _line(line: str, name: str, fitted: Fitted, key: Key) -> str:
-    _, least, most = settings()["bounds"][name]
-    value, spread = fitted.values[key], fitted.spread[key]
-    low, high = max(least, value - spread), min(most, value + spread)
-    source = line.split("source:")[1].strip(" }")
-    numbers = ", ".join(f"{title}: {number(one)}" for title, one in (("value", value), ("low", low), ("high", high)))
-    return f"      {name}: {{{numbers}, how: fitted, source: {source}}}"
-
-
-def number(value: float) -> str:
-    """Spell a number as YAML 1.1 reads one: with a point, and a sign in the exponent."""
-    mantissa, _, exponent = f"{value:.3g}".partition("e")
-    mantissa += "" if "." in mantissa else ".0"
-    return f"{mantissa}e{int(exponent):+d}" if exponent else mantissa
-
-
 def main() -> None:
     """Fit, print, and write the file when asked."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -320,7 +284,7 @@ def main() -> None:
         print(f"{place:32} {name:28} {value:10.4g} +- {fitted.spread[place, name]:.2g}")
     print(f"weighted error {fitted.error:.4f}")
     if asked.write:
-        CEILINGS.write_text(rewritten(CEILINGS.read_text("utf-8"), fitted), "utf-8")
+        CEILINGS.write_text(rewritten(CEILINGS.read_text("utf-8"), fitted, settings()["bounds"]), "utf-8")
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Each system, and each model, is left out in turn: the constants are fitted on the other rows and published figures, from
 the values before the data, and the left-out rows are predicted with them. A card whose whole architecture is left out
 takes the other architecture's constants, as a card without measurements does. The first case leaves nothing out: what
-the same short fit reaches on rows that it knows. Takes many minutes; ``--write`` keeps the figures in ``left_out.json``,
-which ``accuracy.py`` prints.
+the same short fit reaches on rows that it knows. Takes many minutes; ``--write`` keeps the figures in
+``left_out.json``, which ``accuracy.py`` prints.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from benchmarks.accuracy_report import LEFT_OUT  # noqa: E402
 from benchmarks.figures import errors_of  # noqa: E402
 from benchmarks.fit import Key, fit, free_constants, items_of, known_with, settings  # noqa: E402
 from benchmarks.groups import UNKNOWN, group_of  # noqa: E402
-from benchmarks.loop import run_point  # noqa: E402
-from benchmarks.points import point_of  # noqa: E402
+from benchmarks.points import point_of, times_of  # noqa: E402
 from benchmarks.published import Published, read_published  # noqa: E402
 from benchmarks.silicon import Row, read_table  # noqa: E402
 from trtllm_kit.estimate.step_time import StepClock  # noqa: E402
@@ -99,7 +98,7 @@ def left_out(rows: Path, published: Path, sample: int, every: int, case: Case) -
     points = [point for point in points if group_of(point) != UNKNOWN and not point.run.draft_tokens][::every]
     tpot, ttft = [], []
     for point in points:
-        times = run_point(point, StepClock(point.subject, known_with(point.subject, values)))
+        times = times_of(point, StepClock(point.subject, known_with(point.subject, values)))
         tpot.append((times.tpot_s, point.row.tpot_s))
         ttft.append((times.ttft_s, point.row.ttft_s))
     tpot_errors, ttft_errors = errors_of(tpot), errors_of(ttft)

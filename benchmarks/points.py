@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from benchmarks.models import model_spec
 from benchmarks.runs import Run, run_of
 from benchmarks.silicon import Row
-from trtllm_kit.estimate.operations import StageWork, stages_of
+from trtllm_kit.estimate.batching import simulate
 from trtllm_kit.estimate.subject import Speculation, Subject, kv_tokens
+from trtllm_kit.estimate.work import Clock
+from trtllm_kit.estimate.workload import ClosedLoop, Workload, within
 from trtllm_kit.plan.memory import Sizing, memory_plan
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.spec.hardware import Hardware
@@ -34,11 +35,30 @@ class Point:
     run: Run
     subject: Subject
 
-    def lengths(self, seed: int = 0) -> tuple[tuple[int, int], ...]:
-        """Return prompt and answer of each request of a replica, tokens."""
-        draw, row, shortest = random.Random(seed), self.row, self.run.shortest
-        low, few = int(row.prompt * shortest), int(row.answer * shortest)
-        return tuple((draw.randint(low, row.prompt), draw.randint(few, row.answer)) for _ in range(self.run.requests))
+    @property
+    def workload(self) -> Workload:
+        """The load of one replica: a closed loop whose slots all start together."""
+        row, run = self.row, self.run
+        return Workload(
+            prompts=within(run.shortest, row.prompt),
+            answers=within(run.shortest, row.answer),
+            arrivals=ClosedLoop(run.slots),
+            requests=run.requests,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Means over the requests of a run, seconds."""
+
+    ttft_s: float
+    tpot_s: float
+
+
+def times_of(point: Point, clock: Clock) -> Times:
+    """Return what the product's simulation says of a row's requests."""
+    outcome = simulate(point.subject, clock, point.workload, hold=point.run.hold)
+    return Times(outcome.ttft.mean, outcome.tpot.mean)
 
 
 def point_of(row: Row) -> Point:
@@ -54,7 +74,7 @@ def machine(system: str) -> Hardware:
 
 
 def _subject(row: Row, run: Run) -> Subject:
-    split = Split(tensor=row.tensor, expert=row.expert)
+    split = Split(tensor=row.tensor, expert=row.expert, attention_dp=row.attention_dp)
     drafting = Speculation("mtp", run.draft_tokens, MTP_ACCEPTANCE[: run.draft_tokens]) if run.draft_tokens else None
     return Subject(
         model=model_spec(row.model),
@@ -67,25 +87,19 @@ def _subject(row: Row, run: Run) -> Subject:
         max_seq_len=run.max_seq_len,
         kv_tokens=_capacity(row, run, split),
         tokens_per_block=BLOCK,
-        attention_dp=row.attention_dp,
         speculation=drafting,
     )
 
 
-def capacity(sizing: Sizing, attention_dp: bool) -> int:
+def capacity(sizing: Sizing) -> int:
     """Return the tokens that the KV cache of a replica holds by the memory model, in whole blocks.
 
-    With attention data parallelism every rank holds all heads of its own requests, and the ranks' caches add up.
+    With attention data parallelism the caches of the ranks add up.
     """
     tokens, block = sizing.load.input_tokens + sizing.load.output_tokens, sizing.kv_cache.tokens_per_block
     plan = memory_plan(sizing)
-    if not attention_dp:
-        return kv_tokens(plan.kv_budget_bytes, plan.kv_bytes_per_token, plan.kv_bytes_per_sequence, block, tokens)
-    alone = memory_plan(replace(sizing, split=replace(sizing.split, tensor=1, expert=1)))
-    copied = _weight_bytes(sizing, attention_dp=True) - _weight_bytes(sizing, attention_dp=False)
-    budget = plan.kv_budget_bytes - round(copied * sizing.kv_cache.free_gpu_memory_fraction)
-    each = kv_tokens(budget, alone.kv_bytes_per_token, alone.kv_bytes_per_sequence, block, tokens)
-    return each * sizing.split.tensor
+    each = kv_tokens(plan.kv_budget_bytes, plan.kv_bytes_per_token, plan.kv_bytes_per_sequence, block, tokens)
+    return each * plan.data_ranks
 
 
 def cache_of(fraction: float, longest: int) -> KvCache:
@@ -96,32 +110,6 @@ def cache_of(fraction: float, longest: int) -> KvCache:
         enable_block_reuse=False,
         max_attention_window=(longest,),
     )
-
-
-def _weight_bytes(sizing: Sizing, *, attention_dp: bool) -> int:
-    """Return the bytes of the matrices that the fullest rank reads: with requests of its own, all but experts whole."""
-    subject = Subject(
-        model=sizing.model,
-        hardware=sizing.hardware,
-        formats=sizing.formats,
-        split=sizing.split,
-        release="1.0.0",
-        max_batch_size=1,
-        max_num_tokens=1,
-        max_seq_len=1,
-        kv_tokens=0,
-        attention_dp=attention_dp,
-    )
-    return max(_stage_bytes(stage) for stage in stages_of(subject))
-
-
-def _stage_bytes(stage: StageWork) -> int:
-    layers = sum(
-        layer.count * product.weight_bytes * (product.experts or 1)
-        for layer in stage.layers
-        for product in layer.products
-    )
-    return layers + (stage.head.weight_bytes if stage.head else 0)
 
 
 def _capacity(row: Row, run: Run, split: Split) -> int:
@@ -136,4 +124,4 @@ def _capacity(row: Row, run: Run, split: Split) -> int:
         kv_cache=cache_of(run.kv_fraction, run.max_seq_len),
         load=Load(input_tokens=row.prompt, output_tokens=row.answer),
     )
-    return capacity(sizing, row.attention_dp)
+    return capacity(sizing)

@@ -76,7 +76,9 @@ class Published:
     def split(self) -> Split:
         """Return the ranks: ``DEP4PP2`` are four with requests of their own, twice."""
         ranks, stages = self._ranks
-        return Split(tensor=ranks, pipeline=stages, expert=ranks if self.attention_dp else 1)
+        return Split(
+            tensor=ranks, pipeline=stages, expert=ranks if self.attention_dp else 1, attention_dp=self.attention_dp
+        )
 
     @property
     def attention_dp(self) -> bool:
@@ -136,7 +138,7 @@ def subject_of_row(row: Published) -> Subject:
     tokens = row.prompt + row.answer
     held = _held(row, MOST_SEQUENCES)
     batch = max(1, min(MOST_SEQUENCES, held // tokens))
-    ranks = row.split.tensor if row.attention_dp else 1
+    ranks = row.split.data
     balanced = -(-batch * tokens // row.answer // ranks)
     return Subject(
         model=model_spec(row.model),
@@ -144,12 +146,11 @@ def subject_of_row(row: Published) -> Subject:
         formats=formats_of(row),
         split=row.split,
         release=RELEASES[row.table],
-        max_batch_size=batch,
+        max_batch_size=-(-batch // ranks),
         max_num_tokens=max(min(balanced, MOST_TOKENS), row.prompt + batch // ranks),
         max_seq_len=tokens,
         kv_tokens=held,
         tokens_per_block=BLOCK,
-        attention_dp=row.attention_dp,
         served=False,
     )
 
@@ -165,7 +166,7 @@ def _held(row: Published, batch: int) -> int:
         kv_cache=cache_of(0.95, row.prompt + row.answer),
         load=Load(input_tokens=row.prompt, output_tokens=row.answer),
     )
-    return capacity(sizing, row.attention_dp)
+    return capacity(sizing)
 
 
 @cache
@@ -176,8 +177,7 @@ def _machine(gpu: str) -> Hardware:
 def formats_of(row: Published) -> Formats:
     """Return the formats of a table's precision, by what is published of that model in it."""
     if row.model.startswith("gpt-oss"):
-        cache_format = "fp8"
-        return Formats("mxfp4", cache_format, exclude=("lm_head", "*self_attn*", "*router*"))
+        return Formats("mxfp4", "fp8", exclude=("lm_head", "*self_attn*", "*router*"))
     if row.model == "deepseek-r1":
         if row.precision == "FP8":
             return Formats("fp8_block", "fp8")
@@ -191,8 +191,8 @@ def queued_seconds(subject: Subject, clock: Clock, prompt: int, answer: int, req
     Requests whose prompts ran in one step finish in one step, so they are counted, not listed. Pipeline stages each
     have a batch of their own in them, and share out the cache.
     """
-    most = min(subject.max_batch_size, subject.kv_tokens // subject.split.pipeline // (prompt + answer)) or 1
-    ranks = subject.split.tensor if subject.attention_dp else 1
+    ranks, stages = subject.split.data, subject.split.pipeline
+    most = min(subject.slots, subject.kv_tokens // (prompt + answer)) // stages or 1
     groups: deque[tuple[int, int]] = deque()
     now, step, running, context, left = 0.0, 0, 0, 0, requests
     while left or running:

@@ -11,28 +11,10 @@ from typing import Any
 import yaml
 
 from benchmarks.silicon import Row
+from trtllm_kit.estimate.hold import EveryRank, FullStep
 from trtllm_kit.plan.formats import Formats
 
 PATH = Path(__file__).with_name("runs.yaml")
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """Prompts are held back until many tokens of them wait, or some steps have passed."""
-
-    ratio: float
-    """Of ``max_num_tokens``: the prompt tokens that are waited for."""
-    iterations: int
-
-
-@dataclass(frozen=True, slots=True)
-class Balance:
-    """Ranks with requests of their own start prompts together, or when some steps have passed."""
-
-    iterations: int
-    """Steps after which they start all the same."""
-    batching_iterations: int
-    """Steps that they wait for more when each has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +26,7 @@ class Run:
     max_seq_len: int
     max_num_tokens: int
     max_batch_size: int
-    """Requests of the whole replica."""
+    """Requests of a step; with attention data parallelism of each rank."""
     kv_fraction: float
     shortest: float
     """Lengths are drawn evenly between this share of the nominal one and all of it."""
@@ -52,8 +34,8 @@ class Run:
     """Requests at once of one replica."""
     requests: int
     """Of the whole run of one replica."""
-    wait: Wait | None
-    balance: Balance | None
+    hold: FullStep | EveryRank | None
+    """What prompts wait for."""
     draft_tokens: int
     certainty: str
     source: str
@@ -74,8 +56,8 @@ def _run(entry: Mapping[str, Any], row: Row) -> Run:
     length = row.prompt + row.answer + entry["spare_tokens"]
     slots = row.concurrency // row.replicas
     drafts = entry.get("draft_tokens", {}).get("attention_dp" if row.attention_dp else "plain", 0)
-    batch = slots if entry["max_batch_size"] == "concurrency" else entry["max_batch_size"]
-    wait = entry.get("wait")
+    ranks = row.tensor if row.attention_dp else 1
+    batch = -(-slots // ranks) if entry["max_batch_size"] == "concurrency" else entry["max_batch_size"]
     fractions = (one["value"] for one in entry.get("kv_fractions", ()) if _fits(one["rows"], row))
     return Run(
         name=entry["name"],
@@ -87,8 +69,7 @@ def _run(entry: Mapping[str, Any], row: Row) -> Run:
         shortest=entry["shortest"],
         slots=slots + entry.get("more_slots", 0),
         requests=entry["prompts"] * slots,
-        wait=Wait(wait["ratio"], wait["iterations"]) if wait and _fits(wait["rows"], row) else None,
-        balance=Balance(**entry["balance"]) if row.attention_dp and entry.get("balance") else None,
+        hold=_hold(entry, row),
         draft_tokens=drafts,
         certainty=entry["certainty"],
         source=entry["source"],
@@ -96,6 +77,15 @@ def _run(entry: Mapping[str, Any], row: Row) -> Run:
 
 
 _SPARE = 512
+"""Tokens beside the longest prompt that aiconfigurator's generator leaves a step."""
+
+
+def _hold(entry: Mapping[str, Any], row: Row) -> FullStep | EveryRank | None:
+    """Return what prompts waited for; ranks that wait for each other need no full step."""
+    balance, wait = entry.get("balance"), entry.get("wait")
+    if row.attention_dp and balance:
+        return EveryRank(balance["iterations"], balance["batching_iterations"])
+    return FullStep(wait["ratio"], wait["iterations"]) if wait and _fits(wait["rows"], row) else None
 
 
 def _num_tokens(entry: Mapping[str, Any], row: Row, length: int, generated: int) -> int:
@@ -107,7 +97,7 @@ def _num_tokens(entry: Mapping[str, Any], row: Row, length: int, generated: int)
     if asked != "batch":
         return int(asked)
     shared = generated // row.tensor if row.attention_dp else generated
-    return max((shared + row.prompt + 127) // 64 * 64, entry.get("least_num_tokens", 0))
+    return max((shared + row.prompt + 127) // 64 * 64, int(entry.get("least_num_tokens", 0)))
 
 
 def _formats(said: Mapping[str, Any]) -> Formats:

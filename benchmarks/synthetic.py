@@ -89,5 +89,6 @@ def _write_shard(path: Path, shard: dict[str, tuple[int, ...]], block: bytes | N
         file.write(len(text).to_bytes(8, "little") + text)
         if block is None:
             file.truncate(8 + len(text) + at)
-        for begin in range(0, at if block is not None else 0, _BLOCK_BYTES):
+            return
+        for begin in range(0, at, _BLOCK_BYTES):
             file.write(block[: min(_BLOCK_BYTES, at - begin)])

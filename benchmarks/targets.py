@@ -32,7 +32,7 @@ def main() -> None:
     """Print a line a profile."""
     for name in PROFILES:
         hosts = [f"node{number}" for number in range(18 if "nvl72" in name else 16)]
-        changes = {"deploy.hosts": hosts, "deploy.dynamo_image": "registry.example.com/dynamo:1"}
+        changes: dict[str, object] = {"deploy.hosts": hosts, "deploy.dynamo_image": "registry.example.com/dynamo:1"}
         others = [target for target in TARGETS if target != "local"]
         files, seconds = made(name, MODEL, changes, others)
         print(f"targets   {name}: {files} files of {', '.join(others)} in {seconds:.3f} s, median of {RUNS}")

@@ -13,6 +13,8 @@ from trtllm_kit.cli.tune_text import decision_text
 
 SMALL = "h200x1-llama3.1-8b-fp8"
 LOAD = ("--isl", "512", "--osl", "64", "--concurrency", "8")
+UNSAID = {"parallelism.attention_dp": False, "parallelism.context": 1}
+"""What a plan does not say of a replica that has nothing of it."""
 TABLE = "1,0.82,12%,1.31;2,1.47,18%,1.89;3,2.16,23%,2.52;4,2.71,31%,2.17"
 
 
@@ -39,7 +41,8 @@ def test_the_winner_is_a_profile_that_plan_and_estimate_take(tuned: tuple[Ran, P
     assert 0 == planned.code
     for section in ("limits", "parallelism"):
         wanted = {key: winner["changes"][key] for key in winner["changes"] if key.startswith(f"{section}.")}
-        assert wanted == {key: planned.json[section][key.split(".")[1]]["value"] for key in wanted}
+        said = {f"{section}.{name}": decided["value"] for name, decided in planned.json[section].items()}
+        assert wanted == {key: said.get(key, UNSAID.get(key)) for key in wanted}
     estimated = trtkit("estimate", model, "--profile", profile, "--concurrency", "8", "--json")
     assert (0, winner["estimate"]["figures"]) == (estimated.code, estimated.json["figures"])
 
@@ -101,6 +104,10 @@ def test_an_estimate_of_a_plan_that_cannot_run_is_refused(tmp_path: Path) -> Non
         (("--hardware", "h200x1,h100x9"), "h100x9"),
         (("--hardware", "h200x1,h100x2", "--objective", "cost"), "h100x2"),
         (("--shortest", "0"), "--shortest"),
+        (("--slo", "ttft=500"), "ttft=500ms and ttft=500s"),
+        (("--concurrency", "1000000000"), "16384"),
+        (("--measure-loads", "1,nan"), "--measure-loads 1,nan"),
+        (("--out", "one.yaml", "--html", "./one.yaml"), "name two files"),
     ],
 )
 def test_options_that_mean_nothing_are_usage_errors(model: Path, options: tuple[str, ...], named: str) -> None:
@@ -109,6 +116,47 @@ def test_options_that_mean_nothing_are_usage_errors(model: Path, options: tuple[
     assert 2 == ran.code
     assert named in ran.err
     assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("asked", ["own.yaml", "upon.yaml"])
+def test_a_profile_is_not_replaced_by_what_was_found_from_it(model: Path, tmp_path: Path, asked: str) -> None:
+    """The winner names its profile as its base, so neither that file nor what it stands on can be ``--out``."""
+    own = tmp_path / "own.yaml"
+    own.write_text(f"base: {SMALL}\nname: own\n")
+    (tmp_path / "upon.yaml").write_text("base: ./own.yaml\nname: upon\n")
+    before = own.read_text()
+    ran = trtkit("tune", model, "--profile", tmp_path / asked, *LOAD, "--out", own)
+    assert (2, before) == (ran.code, own.read_text())
+    assert "own.yaml is what --profile" in ran.err
+
+
+def test_a_rate_beyond_the_engine_is_a_promise_that_breaks(model: Path) -> None:
+    """Requests that pile up exit with 1, and say so where nothing else was promised."""
+    ran = trtkit("estimate", model, "--profile", SMALL, "--isl", "128", "--osl", "16", "--rate", "1e6")
+    assert 1 == ran.code
+    assert "requests come faster than they are answered" in ran.out
+
+
+def test_answers_of_one_token_have_no_figure_of_later_ones(model: Path) -> None:
+    """What is not there is not reported as 0 seconds; users who wait are answered once in the time of an answer."""
+    ran = trtkit("estimate", model, "--profile", SMALL, "--osl", "1", "--concurrency", "4", "--json")
+    figures = {figure["name"]: figure["value"] for figure in ran.json["figures"]}
+    assert not [name for name in figures if name.startswith(("later token", "longest gap", "of a user"))]
+    assert 4 == pytest.approx(figures["answers"] * figures["whole answer, mean"])
+
+
+def test_what_cannot_run_at_all_is_not_called_a_broken_promise(model: Path) -> None:
+    """Prompts beyond the model's positions: no configuration can run, whatever is promised."""
+    ran = trtkit("tune", model, "--profile", SMALL, "--isl", "10000000", "--osl", "16", "--concurrency", "1")
+    assert 1 == ran.code
+    assert "no configuration can run: Sequences may grow longer" in ran.out
+
+
+def test_drafts_of_unknown_acceptance_name_the_option(tmp_path: Path) -> None:
+    """A profile that drafts is not estimated without the chances of its drafts, and is told how to give them."""
+    ran = trtkit("estimate", config_folder(tmp_path, "llama-4-maverick"), "--profile", "b200x8-llama4-maverick-latency")
+    assert 2 == ran.code
+    assert "try: --acceptance 0.8,0.8,0.8" in ran.err
 
 
 def test_a_page_that_cannot_be_written_is_refused_before_the_search(model: Path, tmp_path: Path) -> None:
@@ -150,6 +198,31 @@ def test_by_batch_the_break_even_is_named_with_the_releases_keys(model: Path) ->
     first, last = ran.json["batches"][0], ran.json["batches"][-1]
     assert first["best"]["speedup"] >= last["best"]["speedup"]
     assert ran.json["break_even"] == 0 or ran.json["pays_throughout"] or ran.json["break_even"] < 512
+
+
+def test_lengths_by_batch_become_the_releases_schedule(model: Path) -> None:
+    """Where a release takes a length for each batch it is given, as the batches beside it say."""
+    options = ("--acceptance", "0.8,0.6,0.4", "--draft-cost", "5%", "--trtllm-version", "1.2.1", "--json")
+    ran = trtkit("tune", "draft-length", model, "--profile", SMALL, *options)
+    assert 0 == ran.code
+    best = [one["best"]["length"] for one in ran.json["batches"]]
+    assert len(set(best)) > 1
+    schedule = {int(batch): length for batch, length in ran.json["keys"]["draft_len_schedule"].items()}
+    by_batch = {one["batch"]: one["best"]["length"] for one in ran.json["batches"]}
+    for batch, length in by_batch.items():
+        assert length == schedule[max(least for least in schedule if least <= batch)]
+
+
+def test_batches_that_cannot_come_about_are_not_judged(model: Path) -> None:
+    """The largest batch is the one that limits and cache hold; where not one request fits, that is said."""
+    options = ("--acceptance", "0.8", "--isl", "60000", "--osl", "16", "--json")
+    ran = trtkit("tune", "draft-length", model, "--profile", SMALL, *options)
+    batches = [one["batch"] for one in ran.json["batches"]]
+    assert (0, 1, sorted(batches)) == (ran.code, batches[0], batches)
+    assert 8 < batches[-1] < 64
+    ran = trtkit("tune", "draft-length", model, "--profile", SMALL, "--acceptance", "0.8", "--isl", "10000000")
+    assert 2 == ran.code
+    assert "so no request comes so far" in ran.err
 
 
 def test_a_servers_counters_tell_the_acceptance() -> None:
@@ -194,6 +267,7 @@ def test_a_server_that_is_not_there_ends_the_measurement(model: Path) -> None:
         (("--acceptance", "0.5"), "no cost of drafting"),
         (("--acceptance", "0.5", "--overhead", "much"), "--overhead"),
         (("--table", TABLE, "--kind", "psychic", "--trtllm-version", "1.2.1"), "--kind"),
+        (("--table", ""), "the table has 0 rows"),
     ],
 )
 def test_drafts_without_what_is_needed_are_usage_errors(options: tuple[str, ...], named: str) -> None:

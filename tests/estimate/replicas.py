@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.support.specs import hardware, llama_70b
+from trtllm_kit.estimate.engine import Engine
+from trtllm_kit.estimate.run import Run
 from trtllm_kit.estimate.subject import Speculation, Subject
 from trtllm_kit.estimate.work import StepWork
+from trtllm_kit.estimate.workload import Request
 from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.parallelism import Split
 
@@ -57,9 +61,31 @@ def replica(**changes: Any) -> Subject:
         "chunked_prefill": True,
         "overlap_scheduler": False,
     }
-    return Subject(**(settings | changes))
+    shares = changes.pop("attention_dp", False)
+    settings |= changes
+    if shares:
+        settings["split"] = replace(settings["split"], attention_dp=True)
+    return Subject(**settings)
 
 
 def drafting(*acceptance: float) -> Speculation:
     """Return speculation of as many draft tokens as there are chances."""
     return Speculation("eagle3", len(acceptance), acceptance)
+
+
+def engine_with(*requests: Request, clock: Any = None, seed: int | None = None, **changes: Any) -> Engine:
+    """Return an engine with requests that came at time 0."""
+    engine = Engine(replica(**changes), clock or Even(), seed=seed)
+    for number, request in enumerate(requests):
+        engine.submit(number, request, 0.0)
+    return engine
+
+
+def steps(engine: Engine, count: int = 1000) -> list[Run]:
+    """Take single steps until nothing is left, or so many."""
+    runs = []
+    while not engine.idle and len(runs) < count:
+        run = engine.advance(most_steps=1)
+        assert run is not None
+        runs.append(run)
+    return runs

@@ -12,14 +12,15 @@ from benchmarks.accuracy_record import SAMPLE, load, worse
 from benchmarks.accuracy_run import find
 from benchmarks.closed_loop import run_loop
 from benchmarks.figures import errors_of, rank_correlation
-from benchmarks.loop import workload_of
 from benchmarks.models import model_spec
-from benchmarks.points import Point, point_of
+from benchmarks.points import Point, point_of, times_of
 from benchmarks.published import Published, queued_seconds
-from benchmarks.runs import Balance, Wait, run_of
+from benchmarks.runs import run_of
 from benchmarks.silicon import Row, read_table
 from tests.estimate.replicas import Even, Straight
 from trtllm_kit.estimate.batching import simulate
+from trtllm_kit.estimate.hold import EveryRank, FullStep
+from trtllm_kit.estimate.work import Clock
 from trtllm_kit.estimate.workload import Burst, Workload, fixed
 from trtllm_kit.spec.tensors import parameters
 
@@ -117,12 +118,12 @@ def test_replicas_are_what_the_batch_leaves_of_the_concurrency(tmp_path: Path) -
     assert (16, 26) == (found.replicas, point_of(found).run.slots)
 
 
-@pytest.mark.parametrize(("tensor", "answer", "wait"), [(4, 1024, Wait(0.9, 20)), (8, 1024, None), (4, 8192, None)])
+@pytest.mark.parametrize(("tensor", "answer", "hold"), [(4, 1024, FullStep(0.9, 20)), (8, 1024, None), (4, 8192, None)])
 def test_prompts_were_held_back_on_fewer_than_eight_gpus_with_short_answers_alone(
-    tensor: int, answer: int, wait: Wait | None
+    tensor: int, answer: int, hold: FullStep | None
 ) -> None:
     """The 70B runs of 1k/1k on fewer than eight GPUs waited for prompts, the others did not."""
-    assert wait == run_of(replace(ROW, tensor=tensor, answer=answer)).wait
+    assert hold == run_of(replace(ROW, tensor=tensor, answer=answer)).hold
 
 
 def test_drafts_ran_where_the_script_of_that_day_says_so() -> None:
@@ -153,36 +154,31 @@ def test_models_have_the_published_sizes(name: str, billions: float) -> None:
     assert billions == round(parameters(model_spec(name)) / 1e9, 1)
 
 
-def test_both_simulations_agree_where_nothing_is_held_back() -> None:
-    """The loop of the benchmarks and the product's simulation give the same times to 5 % on the same load."""
-    point = short(point_of(ROW))
-    loop, product = run_loop(point, Straight()), simulate(point.subject, Straight(), workload_of(point))
-    assert product.tpot.mean == pytest.approx(loop.tpot_s, rel=0.02)
-    assert product.ttft.mean == pytest.approx(loop.ttft_s, rel=0.05)
+RANKS = replace(
+    ROW, model="deepseek-r1", version="1.2.0rc6.post2", tensor=8, expert=8, attention_dp=True, concurrency=32
+)
 
 
-def test_a_prompt_that_waits_for_others_waits_so_many_steps() -> None:
-    """With 20 steps to wait on a clock of one second a step, a lone slot's neighbour waits 20 seconds at most."""
-    point = short(point_of(replace(ROW, concurrency=2)))
-    plain = run_loop(point, Even())
-    waiting = run_loop(short(point, wait=Wait(0.9, 20)), Even())
-    assert 12 < waiting.ttft_s - plain.ttft_s <= 20
+@pytest.mark.parametrize(
+    ("row", "clock", "hold"),
+    [
+        (ROW, Straight(), None),
+        (ROW, Straight(), FullStep(0.4, 20)),
+        (RANKS, Even(), None),
+        (RANKS, Even(), EveryRank(60, 0)),
+        (RANKS, Even(), EveryRank(50, 10)),
+    ],
+)
+def test_the_product_is_as_an_independent_simulation(row: Row, clock: Clock, hold: FullStep | EveryRank | None) -> None:
+    """Two simulations that share no scheduler agree on a load, with prompts held back and without, to 5 %.
 
-
-def test_nobody_waits_when_enough_prompt_tokens_are_there() -> None:
-    """A ratio of nothing is reached at once, so holding back changes no time."""
-    point = short(point_of(ROW))
-    assert run_loop(point, Even()) == run_loop(short(point, wait=Wait(0.0, 20)), Even())
-
-
-def test_ranks_that_wait_for_each_other_start_prompts_later() -> None:
-    """With ranks that start prompts together or after 60 steps, first tokens come later, and never 60 steps later."""
-    row = replace(ROW, model="deepseek-r1", version="1.2.0rc6.post2", tensor=8, expert=8, attention_dp=True)
-    row = replace(row, concurrency=32)
-    point = short(point_of(row), balance=None, requests=320)
-    together = run_loop(short(point, balance=Balance(60, 0), requests=320), Even())
-    alone = run_loop(point, Even())
-    assert 5 < together.ttft_s - alone.ttft_s < 60
+    Answers are long beside the steps that prompts wait; of shorter ones a single step decides who waits for whom.
+    """
+    point = short(point_of(row), hold=hold, requests=10 * row.concurrency)
+    point = replace(point, row=replace(point.row, answer=300))
+    loop, product = run_loop(point, clock), times_of(point, clock)
+    assert product.tpot_s == pytest.approx(loop.tpot_s, rel=0.02)
+    assert product.ttft_s == pytest.approx(loop.ttft_s, rel=0.05)
 
 
 def test_queued_requests_take_as_long_as_the_simulation_says() -> None:

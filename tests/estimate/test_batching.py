@@ -150,10 +150,11 @@ def test_gaps_are_the_time(workload: Workload, policy: str) -> None:
 def test_more_users_are_slower(users: int) -> None:
     """Twice the users of a closed loop get no more tokens a second each, and the replica gives no fewer in all."""
     few, many = (
-        simulate(replica(), Straight(), closed_loop(fixed(500), fixed(300), count)) for count in (users, 2 * users)
+        simulate(replica(), Straight(), replace(closed_loop(fixed(500), fixed(300), count), cooldown=count))
+        for count in (users, 2 * users)
     )
     assert many.tpot.mean >= few.tpot.mean
-    assert many.steady_tokens_per_second >= few.steady_tokens_per_second
+    assert many.output_tokens_per_second >= few.output_tokens_per_second
 
 
 @given(st.floats(1.0, 20.0), st.integers(0, 20))
@@ -249,6 +250,26 @@ def test_warm_up_is_not_counted() -> None:
     assert list(range(7, 40)) == sorted(one.number for one in outcome.served)
 
 
+def test_cool_down_is_not_counted() -> None:
+    """Requests of the cool-down are in no latency, and what they do after the last counted answer is not simulated."""
+    workload = replace(closed_loop(fixed(50), fixed(20), 4), cooldown=12)
+    outcome = simulate(replica(), Straight(), workload)
+    assert list(range(4, 28)) == sorted(one.number for one in outcome.served)
+    assert max(one.last for one in outcome.served) == max(one.arrival for one in outcome.served[:1]) + outcome.seconds
+
+
+def test_figures_of_a_full_load_do_not_depend_on_how_many_are_counted() -> None:
+    """With a cool-down a load is as full for the last counted request as for the first: one round says what ten say."""
+    short, long = (
+        simulate(
+            replica(), Straight(), Workload(within(0.8, 400), within(0.8, 300), ClosedLoop(64), requests, 0, 64, 96)
+        )
+        for requests in (64 + 64 + 96, 64 + 640 + 96)
+    )
+    assert long.tpot.mean == pytest.approx(short.tpot.mean, rel=0.01)
+    assert long.mean_active == pytest.approx(short.mean_active, rel=0.01)
+
+
 def test_refusals_are_counted_by_reason() -> None:
     """What can never run is refused with the limit, and the users go on with their next request."""
     workload = Workload(within(0.5, 6000), fixed(10), ClosedLoop(2), 40)
@@ -265,6 +286,6 @@ def test_balanced_stages_carry_more() -> None:
         def stage_seconds(self, work: object) -> tuple[float, ...]:
             return (0.25,) * 4
 
-    workload = closed_loop(fixed(10), fixed(100), 64)
+    workload = replace(closed_loop(fixed(10), fixed(100), 64), cooldown=64)
     outcome = simulate(replica(split=Split(1, pipeline=4)), Stages(), workload)
-    assert 64 * 0.97 < outcome.steady_tokens_per_second <= 64
+    assert 64 * 0.97 < outcome.output_tokens_per_second <= 64

@@ -4,35 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 import pytest
 
-from tests.estimate.replicas import Even, Straight, drafting, replica
+from tests.estimate.replicas import Even, Straight, drafting, engine_with, replica, steps
 from trtllm_kit.errors import UsageError
-from trtllm_kit.estimate.engine import Engine, NeverFits
+from trtllm_kit.estimate.engine import Engine
 from trtllm_kit.estimate.run import Run
 from trtllm_kit.estimate.work import StepWork
 from trtllm_kit.estimate.workload import Request, Segment
-from trtllm_kit.plan.parallelism import Split
-
-
-def engine_with(*requests: Request, clock: Any = None, seed: int | None = None, **changes: Any) -> Engine:
-    """Return an engine with requests that came at time 0."""
-    engine = Engine(replica(**changes), clock or Even(), seed=seed)
-    for number, request in enumerate(requests):
-        engine.submit(number, request, 0.0)
-    return engine
-
-
-def steps(engine: Engine, count: int = 1000) -> list[Run]:
-    """Take single steps until nothing is left, or so many."""
-    runs = []
-    while not engine.idle and len(runs) < count:
-        run = engine.advance(most_steps=1)
-        assert run is not None
-        runs.append(run)
-    return runs
 
 
 def ends(runs: list[Run]) -> dict[int, int]:
@@ -107,33 +87,6 @@ def test_whole_prompts_without_chunking() -> None:
     """Without chunking a prompt that does not fit beside another waits for a step of its own."""
     runs = steps(engine_with(Request(60, 2), Request(60, 2), max_num_tokens=100, chunked_prefill=False), 2)
     assert [60, 60] == [run.prompt_tokens for run in runs]
-
-
-@pytest.mark.parametrize(
-    ("request_", "changes", "says"),
-    [
-        (Request(16000, 500), {}, "16000 [+] 500 tokens, above max_seq_len 16384"),
-        (Request(100, 10, asked=16300), {}, "100 [+] 16300 tokens"),
-        (Request(9000, 10), {"chunked_prefill": False}, "prompt of 9000 tokens, above max_num_tokens 8192"),
-        (Request(100, 29), {"kv_tokens": 128}, "5 KV blocks, above the 4 of the cache"),
-        (Request(0, 5), {}, "prompt 0"),
-    ],
-)
-def test_what_never_fits(request_: Request, changes: dict[str, Any], says: str) -> None:
-    """A request that no step could ever hold is refused with the limit it is above."""
-    with pytest.raises(NeverFits, match=says):
-        engine_with(request_, **changes)
-
-
-@pytest.mark.parametrize(
-    ("request_", "changes"),
-    [(Request(9000, 10), {}), (Request(16000, 384), {}), (Request(100, 28), {"kv_tokens": 128})],
-)
-def test_what_just_fits(request_: Request, changes: dict[str, Any]) -> None:
-    """A request exactly at a limit runs, and a long prompt runs in chunks."""
-    engine = engine_with(request_, **changes)
-    steps(engine)
-    assert engine.idle
 
 
 def test_reserves_for_what_is_asked() -> None:
@@ -340,51 +293,6 @@ def test_unknown_acceptance() -> None:
         Engine(replica(speculation=speculation), Even())
 
 
-class Staged(Straight):
-    """A clock of two stages that are busy for 3 ms and 7 ms."""
-
-    def stage_seconds(self, work: StepWork) -> tuple[float, ...]:
-        """Return the seconds of each stage."""
-        return 3e-3, 7e-3
-
-
-def test_micro_batches_share_the_stages() -> None:
-    """With two stages a round of two micro-batches takes twice the busier stage, when that is more than one's way."""
-    engine = engine_with(*[Request(10, 40)] * 2, clock=Staged(), split=Split(1, pipeline=2))
-    steps(engine, 2)
-    run = engine.advance(most_steps=1)
-    assert run is not None
-    assert pytest.approx(2 * 7e-3) == run.seconds
-
-
-def test_one_micro_batch_leaves_a_bubble() -> None:
-    """A single request of two stages goes through both before its next step begins: the stages wait in turn."""
-    engine = engine_with(Request(10, 40), clock=Staged(), split=Split(1, pipeline=2))
-    steps(engine, 1)
-    run = engine.advance(most_steps=1)
-    assert run is not None
-    assert pytest.approx(10e-3 + 1e-4 + 2e-8 * 10) == run.seconds
-
-
-def test_ranks_have_requests_of_their_own() -> None:
-    """With attention data parallelism of 4 a step counts as the fullest rank's four times: 5 requests as 8."""
-    seen: list[int] = []
-
-    class Listening(Even):
-        def seconds(self, work: StepWork) -> float:
-            seen.append(work.sequences)
-            return 1.0
-
-    steps(engine_with(*[Request(10, 3)] * 5, clock=Listening(), attention_dp=True))
-    assert 8 == max(seen)
-
-
-def test_ranks_have_blocks_of_their_own() -> None:
-    """With attention data parallelism of 4 a request must fit a quarter of the cache."""
-    with pytest.raises(NeverFits, match="5 KV blocks, above the 4"):
-        engine_with(Request(120, 10), attention_dp=True, kv_tokens=4 * 128)
-
-
 def test_handed_over_requests_need_no_prompt() -> None:
     """A request whose keys and values came from elsewhere has its first token at once, and reads nothing."""
     engine = Engine(replica(), Even())
@@ -402,16 +310,6 @@ def test_a_paused_handed_over_request_reads_its_prompt() -> None:
     read = [run.prompt_tokens for run in runs if run.prompt_tokens]
     pause = next(place for place, run in enumerate(runs) if run.paused)
     assert [30 + 1 + pause] == read
-
-
-@pytest.mark.parametrize(
-    "changes", [{"attention_dp": True}, {"split": Split(1, pipeline=4)}, {"split": Split(2, pipeline=2)}]
-)
-def test_slots_are_the_whole_replica_s(changes: dict[str, Any]) -> None:
-    """8 slots are shared out over ranks and micro-batches: of 12 requests 8 are active at once, and all end."""
-    engine = engine_with(*[Request(10, 5)] * 12, max_batch_size=8, **changes)
-    steps(engine, 1)
-    assert (8, 4) == (engine.state().active, engine.state().queued)
 
 
 def test_never_the_only_one() -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from benchmarks.fit import Fitted, Item, fit, free_constants, known_with, number, rewritten
+from benchmarks.fit import Fitted, Item, fit, free_constants, known_with, settings
+from benchmarks.fit_file import number, rewritten
 from benchmarks.recorded import Recorder, load_of
 from tests.estimate.replicas import replica
 from trtllm_kit.estimate.step_time import StepClock
@@ -59,7 +60,7 @@ def test_the_file_gets_new_values_in_their_places(tmp_path: object) -> None:
     """One constant of one architecture changes, with its bounds, and nothing else of the document."""
     key = ("blackwell", "cache_share")
     before = parse_yaml(CEILINGS)
-    text = rewritten(CEILINGS.read_text("utf-8"), Fitted({key: 0.71}, {key: 0.02}, 0.0))
+    text = rewritten(CEILINGS.read_text("utf-8"), Fitted({key: 0.71}, {key: 0.02}, 0.0), settings()["bounds"])
     path = tmp_path / "ceilings.yaml"  # type: ignore[operator]
     path.write_text(text, "utf-8")
     after = parse_yaml(path)

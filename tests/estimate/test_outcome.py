@@ -80,10 +80,16 @@ def test_refused_requests_break_every_promise() -> None:
 
 
 def test_output_rate_counts_the_end() -> None:
-    """Tokens a second over the whole time include the emptying at the end; under full load they do not."""
+    """Tokens a second over the whole time include the emptying of the engine at the end."""
     outcome = simulate(replica(), Even(), Workload(fixed(10), fixed(10), Trace((0.0, 4.5)), 2))
     assert (pytest.approx(20 / 15), 15) == (outcome.output_tokens_per_second, outcome.seconds)
-    assert (4.5, 5) == (outcome.loaded_seconds, outcome.loaded_tokens)
+
+
+def test_a_wait_that_grows_lags() -> None:
+    """Requests of 11 steps on one slot, one every 5 s: each waits 6 s longer than the one before, 1.2 s a second."""
+    workload = Workload(fixed(10), fixed(11), Trace(tuple(5.0 * number for number in range(30))), 30)
+    assert pytest.approx(6 / 5) == simulate(replica(max_batch_size=1), Even(), workload).lag
+    assert 0.01 > simulate(replica(max_batch_size=64), Even(), workload).lag
 
 
 def test_steps_by_kind() -> None:

@@ -169,3 +169,13 @@ def test_first_to_nth() -> None:
 def test_closed_loop_warms_up() -> None:
     """The first round of a closed loop is not counted, unless it is the only one."""
     assert [8, 0] == [closed_loop(fixed(1), fixed(1), 8, rounds=rounds).warmup for rounds in (3, 1)]
+
+
+@given(st.integers(1, 4000), st.integers(1, 4000), st.integers(0, 99))
+def test_longer_prompts_change_nothing_else(one: int, other: int, seed: int) -> None:
+    """With longer bounds each prompt of a seed is at least as long, and every answer stays as it was."""
+    short, long = (
+        Workload(within(0.8, tokens), within(0.8, 300), Burst(), 30, seed).lengths for tokens in sorted((one, other))
+    )
+    assert [answer for _, answer in short] == [answer for _, answer in long]
+    assert all(less <= more for (less, _), (more, _) in zip(short, long, strict=True))

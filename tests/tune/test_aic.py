@@ -81,6 +81,14 @@ def test_a_run_of_steps_is_the_sum_of_the_steps(clock: AicClock) -> None:
     assert single == pytest.approx(clock.decode_run(4, 800, 100), rel=1e-6)
 
 
+def test_ranks_with_requests_of_their_own_share_them_out(tmp_path: Path) -> None:
+    """Eight sequences over four such ranks take as long as two over one."""
+    shared = replace(SUBJECT, split=replace(SUBJECT.split, attention_dp=True))
+    ranks, one = (tabulated(subject, "a/model", answering(tmp_path, TABLES)) for subject in (shared, SUBJECT))
+    expected = one.seconds(StepWork(sequences=2, context=1000))
+    assert expected == pytest.approx(ranks.seconds(StepWork(sequences=8, context=4000)))
+
+
 def test_no_steps_take_no_time(clock: AicClock) -> None:
     """Neither an empty step nor a run of none takes time."""
     assert (0.0, 0.0) == (clock.seconds(StepWork()), clock.decode_run(0, 0, 10))
@@ -100,7 +108,7 @@ def test_beyond_a_table_its_last_line_goes_on() -> None:
 
 def test_its_words_for_a_split_and_its_formats() -> None:
     """Four tensor ranks in FP8 are tp 4 with static products; with requests of their own they are attention ranks."""
-    plain, shared = split_of(SUBJECT), split_of(replace(SUBJECT, attention_dp=True, split=Split(4, expert=4)))
+    plain, shared = split_of(SUBJECT), split_of(replace(SUBJECT, split=Split(4, expert=4, attention_dp=True)))
     assert (4, 1, "fp8_static", "fp8") == (
         plain["tp_size"],
         plain["attention_dp_size"],

@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from tests.support.specs import llama, llama_8b, llama_70b, llama_405b
+from trtllm_kit.estimate.outcome import Slo
 from trtllm_kit.estimate.step_time import StepClock
 from trtllm_kit.findings import errors
 from trtllm_kit.plan.decide import make_plan
+from trtllm_kit.plan.remedies import with_changes
 from trtllm_kit.spec.load import hardware_for, hardware_names, load_hardware, load_profile
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.tune.candidates import shapes
 from trtllm_kit.tune.decision import Decision, decide, plan_of, runners_up
 from trtllm_kit.tune.html import html_page
 from trtllm_kit.tune.power import at_power
-from trtllm_kit.tune.question import Objective, Question, Slo
+from trtllm_kit.tune.question import Objective, Question
 from trtllm_kit.tune.report import document
 from trtllm_kit.tune.room import Asked
 from trtllm_kit.tune.run import estimate_of, estimate_plan
@@ -67,6 +69,22 @@ def test_the_winner_is_written_as_a_profile_and_the_estimate_is_of_exactly_that(
     assert estimate_of(decision, winner).figures == again.figures
 
 
+@pytest.mark.parametrize(
+    ("key", "said"), [("limits.max_beam_width", "one beam is timed"), ("engine.stream_interval", "4 tokens at a time")]
+)
+def test_an_estimate_says_which_settings_it_does_not_time(key: str, said: str) -> None:
+    """Beams and pieces of several tokens change what a client sees, and are in no figure: a note says so."""
+    loaded, question = load_profile(SMALL), Question(512, 128)
+    machine = hardware_for(loaded.profile)
+    notes = [
+        " ".join(
+            estimate_plan(make_plan(llama_8b(), with_changes(loaded, changes), machine), machine, question, 1).notes
+        )
+        for changes in ({}, {key: 4})
+    ]
+    assert [False, True] == [said in text for text in notes]
+
+
 def test_the_estimate_is_the_simulation_that_the_winner_was_chosen_by() -> None:
     """What the search saw of the winner at length is what the report says of it."""
     decision = small()
@@ -104,9 +122,9 @@ def test_every_configuration_that_is_out_can_be_listed() -> None:
 
 
 def test_70b_takes_two_h100_and_one_h200() -> None:
-    """For the least cost at the profile's load: the weights leave one H100 too little cache, one H200 has enough."""
+    """For the least cost with first tokens in a second: an H100 has cache for 21 of 32 requests, an H200 for all."""
     model = llama(80, 8192, 64, 8, 28672, vocab=32000, max_position=4096)
-    question = Question(2048, 1024, concurrency=32, objective="cost")
+    question = Question(2048, 1024, concurrency=32, objective="cost", slo=Slo(ttft=1.0))
     on_h100 = decided(model, "h100x2-llama2-70b-fp8", question).winner
     on_h200 = decided(model, "h100x2-llama2-70b-fp8", question, ("h200x8-700w",)).winner
     assert on_h100 is not None

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from trtllm_kit.tune.question import Question, Slo, slo_of
+from trtllm_kit.estimate.outcome import Slo
+from trtllm_kit.tune.question import Question, slo_of
 
 
 def test_a_promise_is_read_in_any_unit_and_order() -> None:
-    """``--slo`` takes durations as profiles do; what is left out is not promised."""
-    assert Slo(ttft=0.5, tpot=0.03, percentile=99) == slo_of("tpot=30ms, ttft=0.5", 99)
+    """``--slo`` takes durations with a unit; what is left out is not promised."""
+    assert Slo(ttft=0.5, tpot=0.03, percentile=99) == slo_of("tpot=30ms, ttft=0.5s", 99)
     assert Slo() == slo_of("")
 
 
 @pytest.mark.parametrize(
     ("text", "named"),
-    [("itl=3ms", "itl"), ("ttft", "ttft"), ("ttft=1s,ttft=2s", "twice"), ("gap=fast", "fast"), ("tpot=0", "tpot=0")],
+    [
+        ("itl=3ms", "itl"),
+        ("ttft", "ttft"),
+        ("ttft=1s,ttft=2s", "twice"),
+        ("gap=fast", "fast"),
+        ("tpot=0", "tpot=0"),
+        ("ttft=500", "ttft=500ms and ttft=500s"),
+        ("ttft=0.5 ", "no unit"),
+    ],
 )
 def test_a_promise_that_means_nothing_is_refused_by_name(text: str, named: str) -> None:
-    """An unknown key, a missing or repeated value, no duration and a duration of 0 are errors that name the part."""
+    """An unknown key, no value or two, no duration, no unit and a duration of 0 are errors that name the part."""
     with pytest.raises(ValueError, match=named):
         slo_of(text)
 

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from tests.support.specs import llama_8b
+from trtllm_kit.estimate.outcome import Slo
 from trtllm_kit.spec.load import hardware_for, load_profile
 from trtllm_kit.tune.chart import chart
 from trtllm_kit.tune.html import html_page
 from trtllm_kit.tune.picture import Frame, axis, number
-from trtllm_kit.tune.question import Question, Slo
+from trtllm_kit.tune.question import Question
 from trtllm_kit.tune.report import document, in_unit
 from trtllm_kit.tune.room import Asked
 from trtllm_kit.tune.run import estimate_of, tune

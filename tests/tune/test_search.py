@@ -10,10 +10,11 @@ import pytest
 
 from tests.support.specs import hardware
 from tests.tune.searches import PlainClock, asked, in_turn, searched, small_search
+from trtllm_kit.estimate.outcome import Slo
 from trtllm_kit.tune.candidates import shapes
 from trtllm_kit.tune.parallel import Task, see, see_all
-from trtllm_kit.tune.points import Seen, missed, worth
-from trtllm_kit.tune.question import Objective, Question, Slo
+from trtllm_kit.tune.points import Seen, missed, plainness, worth
+from trtllm_kit.tune.question import Objective, Question
 from trtllm_kit.tune.search import Hopeful, Search
 from trtllm_kit.tune.simulated import LONG, SHORT, Effort, Load
 
@@ -182,3 +183,38 @@ def test_shapes_of_several_machines_are_compared() -> None:
     search = Search(both, PlainClock, in_turn, 20)
     search.run(shapes(both.model, both.loaded.profile, "unified_hf", both.machines.values(), both.question))
     assert {"test", "other"} == {hopeful.candidate.shape.machine for hopeful in search.hopefuls}
+
+
+@pytest.mark.parametrize("concurrency", [1, 6, 48])
+def test_answers_a_second_times_their_seconds_are_the_requests_under_way(concurrency: int) -> None:
+    """Little's law holds for what is reported of users who wait for their answers, queue and emptying or not."""
+    search = small_search()
+    hopeful, load = search.hopefuls[0], Load(concurrency)
+    task = Task(search.subject_of(hopeful), hopeful.bounds.clock, search.question, load, SHORT)
+    seen = see(task)
+    assert concurrency == pytest.approx(seen.requests_per_s * seen.e2e.mean)
+    long = see(replace(task, effort=Effort(1000)))
+    assert long.tokens_per_s == pytest.approx(seen.tokens_per_s, rel=0.03)
+
+
+def test_arrivals_that_are_kept_up_with_are_all_answered() -> None:
+    """A rate below what the engine can is the rate of answers; of one above it, what the engine can is."""
+    search = small_search()
+    hopeful = max(search.hopefuls, key=lambda one: one.candidate.max_batch_size)
+    task = Task(search.subject_of(hopeful), hopeful.bounds.clock, search.question, Load(64, 1e9), LONG)
+    flooded = see(task)
+    kept_up = see(replace(task, load=Load(8, flooded.requests_per_s / 2)))
+    assert (flooded.requests_per_s / 2, 0.0) == (kept_up.requests_per_s, kept_up.lag)
+    assert kept_up.requests_per_s * search.question.mean_output == kept_up.tokens_per_s
+    closed = see(replace(task, load=Load(hopeful.candidate.max_batch_size), effort=LONG))
+    assert closed.requests_per_s == pytest.approx(flooded.requests_per_s, rel=0.1)
+
+
+def test_of_all_that_keep_up_with_a_rate_the_plainest_wins() -> None:
+    """Two requests a second are answered by all that keep up: the winner takes the fewest GPUs, and asks least."""
+    search = searched(Question(256, 64, rate=2.0))
+    winner = search.winner()
+    assert winner is not None
+    kept_up = [point for point in search.kept if point.seen.lag == 0]
+    assert {2.0} == {round(point.requests_per_s, 9) for point in kept_up}
+    assert min(plainness(point.candidate)[:5] for point in kept_up) == plainness(winner.candidate)[:5]

@@ -52,7 +52,7 @@ def draft_length(
         str, typer.Option("--draft-cost", metavar="SHARE", help="Of one drafted token, as a share of a plain step.")
     ] = "0",
     kind: Annotated[
-        str | None, typer.Option("--kind", metavar="KIND", help="eagle3, mtp, ngram, draft_target.")
+        str | None, typer.Option("--kind", metavar="KIND", help="eagle3, mtp, ngram, draft_target, pard, sa.")
     ] = None,
     isl: InputOption = None,
     osl: OutputOption = None,
@@ -78,7 +78,9 @@ def draft_length(
         return _tell_batches(session, (model, profile, trtllm_version), chances, lengths)
     from trtllm_kit.estimate.draft import from_acceptance, from_table
 
-    answer = from_table(rows_of(table_of)) if table_of else from_acceptance(chances, _shares(overhead or ""))
+    answer = (
+        from_table(rows_of(table_of)) if table_of is not None else from_acceptance(chances, _shares(overhead or ""))
+    )
     return _tell(session, answer, _keys((kind, _version(profile, trtllm_version)), answer.best.length))
 
 
@@ -151,12 +153,12 @@ def _tell(session: Session, answer: DraftAnswer, keys: dict[str, Any]) -> int:
     return 0
 
 
-def _keys(chosen: tuple[str | None, str | None], length: int, break_even: int | None = None) -> dict[str, Any]:
+def _keys(chosen: tuple[str | None, str | None], length: int) -> dict[str, Any]:
     """Return the release's keys of a kind and a length; none without a release, or where nothing is drafted."""
     from trtllm_kit.estimate.draft import release_keys
 
     kind, version = chosen
-    return {} if version is None or not length else release_keys(_kind(kind), version, length, break_even)
+    return {} if version is None or not length else release_keys(_kind(kind), version, length)
 
 
 def _text(answer: DraftAnswer, keys: dict[str, Any]) -> str:
@@ -198,15 +200,15 @@ def _tell_batches(
     session: Session, asked: tuple[str, str, str | None], chances: tuple[float, ...], lengths: dict[str, Any]
 ) -> int:
     """Time the steps of a model under a profile, batch by batch."""
-    from trtllm_kit.estimate.draft_batches import DraftCost, by_batch
+    from trtllm_kit.estimate.draft_batches import DraftCost, by_batch, schedule_keys
     from trtllm_kit.upstream.releases import release
 
     clock, context, version = _clock(session, asked, lengths)
-    cost = DraftCost(share=_shares(lengths["draft_cost"])[0])
-    found = by_batch(clock, chances, BATCHES, context, cost)
-    small = found.batches[0].best
-    limit = None if found.pays_throughout else found.break_even
-    keys = _keys((lengths["kind"], release(version).version), small.length, limit)
+    drafting = clock.subject.speculation
+    kind = _kind(lengths["kind"] or (drafting.kind if drafting else None))
+    cost = DraftCost(share=_draft_cost(lengths["draft_cost"]))
+    found = by_batch(clock, chances, _batches(clock, context), context, cost)
+    keys = schedule_keys(kind, release(version).version, found)
     document = {
         "break_even": found.break_even,
         "pays_throughout": found.pays_throughout,
@@ -217,6 +219,27 @@ def _tell_batches(
     }
     session.result(document, lambda: _batch_text(found, context, keys))
     return 0
+
+
+def _draft_cost(text: str) -> float:
+    try:
+        return parse_share(text)
+    except ValueError as error:
+        raise UsageError(f"--draft-cost {text} is no share", why=str(error), hint="--draft-cost 3%") from None
+
+
+def _batches(clock: StepClock, context: int) -> tuple[int, ...]:
+    """Return the batches to judge, up to the largest that the profile's limits and KV cache let come about."""
+    subject = clock.subject
+    held = subject.kv_tokens // context
+    if not held:
+        raise UsageError(
+            f"{context:,} tokens in the middle of an answer",
+            why=f"the KV cache holds {subject.kv_tokens:,} tokens, so no request comes so far",
+            hint="--isl and --osl of requests that fit, or a profile with more room",
+        )
+    most = min(subject.max_batch_size, held)
+    return (*(batch for batch in BATCHES if batch < most), most)
 
 
 def _clock(session: Session, asked: tuple[str, str, str | None], lengths: dict[str, Any]) -> tuple[StepClock, int, str]:

@@ -102,7 +102,8 @@ def _run(
 
 def _each(plan: Plan, asked: int) -> int:
     """Return how many requests are under way in each replica where no load is given: the promised, if they fit."""
-    return max(1, min(asked, plan.memory.sequences, plan.limits.max_batch_size.value))
+    places = plan.parallelism.split.places(plan.limits.max_batch_size.value)
+    return max(1, min(asked, plan.memory.sequences, places))
 
 
 def _under(loaded: LoadedProfile, values: dict[str, Any]) -> tuple[LoadedProfile, Question]:
@@ -158,7 +159,7 @@ def _text(document: dict[str, Any], *, verbose: bool) -> str:
         [
             f"{document['profile']} on {document['hardware']}, {counted(document['gpus'], 'GPU')} at work",
             f"load: {document['load']}",
-            f"promise: {document['slo']}" + (f": {kept}" if document["slo"] != "none" else ""),
+            f"promise: {document['slo']}" + (f": {kept}" if document["missed"] or document["slo"] != "none" else ""),
             heading("Figures"),
             estimate_text(document, verbose=verbose),
             *([f"cost: {'; '.join(words)}"] if words else []),

@@ -9,8 +9,11 @@ import typer
 from trtllm_kit.errors import UsageError
 
 if TYPE_CHECKING:
+    from trtllm_kit.estimate.outcome import Slo
     from trtllm_kit.spec.hardware import Hardware
-    from trtllm_kit.tune.question import Slo
+
+MOST_AT_ONCE = 16_384
+"""Requests under way that a command takes: each of them is simulated."""
 
 InputOption = Annotated[
     int | None,
@@ -26,7 +29,7 @@ ConcurrencyOption = Annotated[
         "--concurrency",
         metavar="COUNT",
         min=1,
-        max=16_384,  # each of them is simulated
+        max=MOST_AT_ONCE,
         help="Requests that are always under way, in all replicas. Without it and --rate, estimate takes what the "
         "profile promises, and tune looks for the best.",
     ),
@@ -71,7 +74,9 @@ SeedOption = Annotated[int, typer.Option("--seed", metavar="NUMBER", min=0, help
 
 def slo_from(text: str | None, percentile: int) -> Slo:
     """Return a promise as asked on the command line; raises ``UsageError``."""
-    from trtllm_kit.tune.question import PERCENTILES, Slo, slo_of
+    from trtllm_kit.estimate.outcome import Slo
+    from trtllm_kit.estimate.spread import PERCENTILES
+    from trtllm_kit.tune.question import slo_of
 
     known = next((one for one in PERCENTILES if one == percentile), None)
     if known is None:

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from trtllm_kit.cli.draft_length import draft_length
 from trtllm_kit.cli.load_options import (
+    MOST_AT_ONCE,
     AcceptanceOption,
     ConcurrencyOption,
     InputOption,
@@ -127,7 +128,8 @@ def search(
     check_load(concurrency, rate, shortest)
     prices, chances, promise = prices_from(gpu_hour_price), chances_from(acceptance), slo_from(slo, percentile)
     loaded, machine = asked_for(profile, trtllm_version)
-    _require_places(tuple(path for path in (out, html) if path is not None))
+    _require_places(tuple(path for path in (out, html) if path is not None), profile)
+    loads = _loads(measure_loads)
     machines = _machines(machine, hardware, power_limit)
     question = _question(
         {
@@ -146,7 +148,7 @@ def search(
         }
     )
     asked = _asked(session, model, loaded, machines, question)
-    learned = None if measure is None else _learned(asked, machine, measure, served_model, measure_loads)
+    learned = None if measure is None else _learned(asked, machine, measure, served_model, loads)
     return _tell(session, asked, learned, (model, profile), (out, html), everything=everything)
 
 
@@ -206,11 +208,33 @@ def _machines(own: Hardware, names: str | None, watts: str | None) -> list[Hardw
     return [with_power(machine, limit) for machine in machines for limit in limits] or machines
 
 
-def _require_places(places: tuple[Path, ...]) -> None:
+def _read_from(profile: str) -> list[Path]:
+    """Return the files of a profile and its bases; of one that is piped in, none."""
+    from trtllm_kit.spec.inherit import files_with_bases
+    from trtllm_kit.spec.load import profile_file, shipped_files
+
+    path = profile_file(profile)
+    return [file.resolve() for file in files_with_bases(path, shipped_files())] if path.is_file() else []
+
+
+def _require_places(places: tuple[Path, ...], profile: str) -> None:
+    """Raise for files that cannot be written, that are one and the same, or that the profile is read from."""
     from trtllm_kit.cli.evaluate import require_place
 
     for path in places:
         require_place(path)
+    if len({path.resolve() for path in places}) < len(places):
+        raise UsageError(
+            f"--out and --html {places[0]}", why="the page would replace the profile", hint="name two files"
+        )
+    read = _read_from(profile)
+    for path in places:
+        if path.resolve() in read:
+            raise UsageError(
+                f"{path} is what --profile {profile} is read from",
+                why="the winner says only what differs from it, and would be nothing without it",
+                hint="--out of another name",
+            )
 
 
 def _asked(session: Session, model: str, loaded: LoadedProfile, machines: list[Hardware], question: Question) -> Asked:
@@ -223,16 +247,21 @@ def _asked(session: Session, model: str, loaded: LoadedProfile, machines: list[H
     return Asked(spec, loaded, {machine.name: machine for machine in machines}, question)
 
 
-def _learned(asked: Asked, machine: Hardware, url: str, name: str, loads: str) -> Compared:
+def _loads(text: str) -> list[int]:
+    """Return the loads to measure at; raises ``UsageError``."""
+    loads = numbers("--measure-loads", text, "1,4,16")
+    for load in loads:
+        if load not in range(1, MOST_AT_ONCE + 1):
+            why = f"requests under way are counted, from 1 to {MOST_AT_ONCE:,}"
+            raise UsageError(f"--measure-loads {text}", why=why, hint="--measure-loads 1,4,16")
+    return [int(load) for load in loads]
+
+
+def _learned(asked: Asked, machine: Hardware, url: str, name: str, counts: list[int]) -> Compared:
     """Measure a deployment of the profile on its own machine."""
     from trtllm_kit.tune.measured import asks
     from trtllm_kit.tune.run import learn
 
-    counts = [round(load) for load in numbers("--measure-loads", loads, "1,4,16")]
-    if not counts or min(counts) < 1:
-        raise UsageError(
-            f"--measure-loads {loads}", why="at least 1 request is under way", hint="--measure-loads 1,4,16"
-        )
     return learn(replace(asked, machines={machine.name: machine}), asks(url, name), counts)
 
 

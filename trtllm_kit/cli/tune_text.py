@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trtllm_kit.cli.session import heading, table
-from trtllm_kit.tune.report import in_unit
+from trtllm_kit.tune.report import FIGURE_COLUMNS, figure_rows, in_unit, setting_word
 from trtllm_kit.units import format_bytes, format_seconds
 
 Document = Mapping[str, Any]
@@ -55,19 +55,21 @@ def _measured(found: Document) -> list[str]:
 def _verdict(found: Document) -> str:
     if found["winner"]:
         return f"{found['winner']['words']} on {found['winner']['machine']}"
-    near = f"\nnearest: {found['nearest']['words']}" if found["nearest"] else ""
-    return f"no configuration keeps the promise: {found['blocking']}{near}"
+    if not found["nearest"]:
+        return f"no configuration can run: {found['blocking']}"
+    return f"no configuration keeps the promise: {found['blocking']}\nnearest: {found['nearest']['words']}"
 
 
 def _settings(shown: Document, *, verbose: bool) -> str:
     memory = shown["memory"]
     changed = [key for key in shown["changes"] if verbose or key in shown["differing"]]
-    rows = [(key, _word(shown["changes"][key])) for key in changed]
+    rows = [(key, setting_word(shown["changes"][key])) for key in changed]
     terms = sorted(memory["terms"].items(), key=lambda term: -term[1])
-    uses = ", ".join(f"{name} {format_bytes(size)}" for name, size in (terms if verbose else terms[:2]))
+    uses = [f"{name} {format_bytes(size)}" for name, size in (terms if verbose else terms[:2])]
+    uses.append(f"KV cache {format_bytes(memory['kv_cache'])} of {format_bytes(memory['capacity'])}")
     return (
         f"{table(('profile key', 'value'), rows) if rows else 'those of the profile, as it is'}\n"
-        f"memory of a GPU: {uses}, KV cache {format_bytes(memory['kv_cache'])} of {format_bytes(memory['capacity'])}"
+        f"memory of a GPU: {', '.join(uses)}"
     )
 
 
@@ -81,19 +83,10 @@ def _warnings(shown: Document) -> list[str]:
 
 def estimate_text(estimate: Document, *, verbose: bool) -> str:
     """Lay out figures, the terms of the steps, and what was taken for granted."""
-    rows = [
-        (
-            figure["name"],
-            in_unit(figure["value"], figure["unit"]),
-            f"{in_unit(figure['low'], figure['unit'])} to {in_unit(figure['high'], figure['unit'])}",
-            figure["source"],
-        )
-        for figure in estimate["figures"]
-    ]
     terms = [part for part in estimate["parts"] if verbose or part["share"] >= 0.02]
     shares = ", ".join(f"{part['name']} {part['share']:.0%}" for part in terms)
     lines = [
-        table(("figure", "value", "interval", "rests on"), rows),
+        table(FIGURE_COLUMNS, figure_rows(estimate["figures"])),
         f"binds: {estimate['binds']}; the time goes to {shares}",
         *(f"note: {note}" for note in estimate["notes"]),
     ]
@@ -156,7 +149,3 @@ def _stopped(stopped: list[Document], *, verbose: bool) -> str:
         for one in stopped
     ]
     return table(("constraint", "whole shapes", "configurations", "the first of them"), rows) if rows else "nothing"
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)

@@ -6,20 +6,19 @@ once for a generation step of mean size, and a figure can be off by as much as t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import Any
+from typing import Any, Literal
 
-from trtllm_kit.estimate.outcome import Moment, Outcome, Slo, Steps
-from trtllm_kit.estimate.spread import Spread, spread_of
+from trtllm_kit.estimate.outcome import Outcome, Slo, Steps
+from trtllm_kit.estimate.spread import spread_of
 from trtllm_kit.estimate.step_time import StepClock, StepTime, Term
 from trtllm_kit.estimate.work import Chunk, StepWork
-from trtllm_kit.spec.ceilings import How
+from trtllm_kit.spec.ceilings import LEAST_CERTAIN, How
 from trtllm_kit.units import counted
 
-Unit = str
-LEAST_CERTAIN: tuple[How, ...] = ("roofline", "fitted", "measured")
+Unit = Literal["s", "1/s", "tokens/s", "share"]
 COUNTS_FROM = 0.02
 """Share of the time from which on a term's source is one of the figure's."""
 
@@ -33,7 +32,6 @@ class Figure:
     low: float
     high: float
     unit: Unit
-    """``s``, ``1/s``, ``tokens/s``, ``share`` or ``tokens``."""
     source: How
     """The least certain of what the steps rest on."""
 
@@ -139,20 +137,21 @@ class Estimate:
             "notes": list(self.notes),
             "timeline": [
                 {"time": one.time, "running": one.active, "waiting": one.queued, "kv": one.held}
-                for one in thinned(self.outcome.timeline)
+                for one in self.outcome.timeline
             ],
         }
 
 
-MOMENTS = 240
-"""Moments of a timeline that a report shows."""
-PERCENTILES = {50: "p50", 90: "p90", 95: "p95", 99: "p99", 100: "most"}
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What one replica answers."""
 
-
-def thinned(moments: Sequence[Moment]) -> Sequence[Moment]:
-    """Return at most ``MOMENTS`` of the moments, evenly chosen, the last among them."""
-    step = -(-len(moments) // MOMENTS) or 1
-    return moments if step == 1 else (*moments[:-1:step], moments[-1])
+    answers: float
+    """A second."""
+    tokens: float
+    """Output tokens a second."""
+    given: bool = False
+    """Requests come at that rate and all are answered: no step makes it more or less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,47 +161,51 @@ class Copies:
     replicas: int = 1
     busy: float = 1.0
     """Replicas as full as the one that was simulated, the fullest, that would have all of the load."""
-    rate: float | None = None
-    """Requests a second to each, where they come at random times; None where each follows another."""
+    rates: Rates | None = None
+    """Of each; None for those of the simulation, from its first counted request to the last answer."""
 
 
-def estimate(clock: StepClock, outcome: Outcome, slo: Slo, copies: Copies, percentile: int = 95) -> Estimate:
-    """Return what a simulation of one replica says of all of them; ``percentile`` is that of the promise."""
+OF_LATER_TOKENS = ("later token", "longest gap", "of a user")
+"""Figures that answers of one token do not have."""
+
+
+def estimate(clock: StepClock, outcome: Outcome, slo: Slo, copies: Copies) -> Estimate:
+    """Return what a simulation of one replica says of all of them."""
     prompts, all_parts = _parts(clock, outcome)
     whole = ratio_of(all_parts)
     waits = outcome.queue.mean / outcome.ttft.mean if outcome.ttft.mean else 0.0
     first = _blend(ratio_of(prompts or all_parts), whole, waits)
-    busy, rate = copies.busy, copies.rate
-    gpus = copies.replicas * clock.subject.split.tensor * clock.subject.split.pipeline
-    answers = outcome.requests_per_second if rate is None else min(rate, outcome.requests_per_second)
-    tokens = busy * (outcome.output_tokens_per_second if rate is None else outcome.steady_tokens_per_second)
+    rates, busy = copies.rates or _own_rates(outcome), copies.busy
+    rate = Ratio(1.0, 1.0, whole.source) if rates.given else whole
+    gpus = copies.replicas * clock.subject.split.world_size
     gaps = spread_of(served.longest_gap for served in outcome.served)
-    at = f"p{percentile}" if percentile < 100 else "longest"
+    at = f"p{slo.percentile}" if slo.percentile < 100 else "longest"
     figures = [
         duration("first token, mean", outcome.ttft.mean, first),
-        duration(f"first token, {at}", _at(outcome.ttft, percentile), first),
+        duration(f"first token, {at}", outcome.ttft.at(slo.percentile), first),
         duration("later token, mean", outcome.tpot.mean, whole),
-        duration(f"later token, {at}", _at(outcome.tpot, percentile), whole),
-        duration(f"longest gap of a request, {at}", _at(gaps, percentile), first),
+        duration(f"later token, {at}", outcome.tpot.at(slo.percentile), whole),
+        duration(f"longest gap of a request, {at}", gaps.at(slo.percentile), first),
         duration("whole answer, mean", outcome.e2e.mean, whole),
-        duration(f"whole answer, {at}", _at(outcome.e2e, percentile), whole),
+        duration(f"whole answer, {at}", outcome.e2e.at(slo.percentile), whole),
         duration("queue, mean", outcome.queue.mean, whole),
-        speed("output tokens", tokens, whole, "tokens/s"),
-        speed("of each GPU", tokens / gpus, whole, "tokens/s"),
+        speed("output tokens", busy * rates.tokens, rate, "tokens/s"),
+        speed("of each GPU", busy * rates.tokens / gpus, rate, "tokens/s"),
         speed("of a user", outcome.user_tokens_per_second, whole, "tokens/s"),
-        speed("answers", busy * answers, whole, "1/s"),
+        speed("answers", busy * rates.answers, rate, "1/s"),
         Figure("KV cache held, most", outcome.most_held, outcome.most_held, outcome.most_held, "share", whole.source),
     ]
-    if slo != Slo():
+    if not outcome.tpot.count:
+        figures = [figure for figure in figures if not figure.name.startswith(OF_LATER_TOKENS)]
+    if slo.limits:
         kept = outcome.kept_share(slo)
         figures.append(Figure("requests that keep the promise", kept, kept, kept, "share", whole.source))
-        figures.append(speed("answers that keep it", busy * outcome.goodput(slo), whole, "1/s"))
+        figures.append(speed("answers that keep it", busy * rates.answers * outcome.kept_share(slo), rate, "1/s"))
     return Estimate(tuple(figures), all_parts, all_parts[0].name if all_parts else "", outcome, _notes(clock, outcome))
 
 
-def _at(values: Spread, percentile: int) -> float:
-    value: float = getattr(values, PERCENTILES[percentile])
-    return value
+def _own_rates(outcome: Outcome) -> Rates:
+    return Rates(outcome.requests_per_second, outcome.output_tokens_per_second)
 
 
 def _parts(clock: StepClock, outcome: Outcome) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
@@ -210,20 +213,21 @@ def _parts(clock: StepClock, outcome: Outcome) -> tuple[tuple[Part, ...], tuple[
     mean_steps = []
     for steps, chunked in ((outcome.prompt_steps, True), (outcome.generation_steps, False)):
         if steps.count:
-            mean_steps.append((clock.explain(_mean_work(clock, steps, chunked=chunked)), steps.count))
+            mean_steps.append((clock.explain(mean_work(clock, steps, chunked=chunked)), steps.count))
     prompts = parts_of(mean_steps[:1]) if outcome.prompt_steps.count else ()
     return prompts, parts_of(mean_steps)
 
 
-def _mean_work(clock: StepClock, steps: Steps, *, chunked: bool) -> StepWork:
-    """Return a step of mean size; its prompt tokens are taken for one prompt's first."""
-    drafting = clock.subject.speculation
+def mean_work(clock: StepClock, steps: Steps, *, chunked: bool) -> StepWork:
+    """Return a step of mean size, with as many prompts in it as there were, all alike."""
+    prompts = max(1, round(steps.prompts))
+    chunk = Chunk(max(1, round(steps.prompt_tokens / prompts)), round(steps.past))
     sequences = round(steps.sequences)
     return StepWork(
-        chunks=(Chunk(max(1, round(steps.prompt_tokens))),) if chunked else (),
+        chunks=(chunk,) * prompts if chunked else (),
         sequences=sequences,
         context=round(steps.context) if sequences else 0,
-        width=1 if drafting is None else 1 + drafting.draft_tokens,
+        width=clock.subject.width,
     )
 
 

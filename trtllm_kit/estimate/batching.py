@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from math import inf
 
-from trtllm_kit.estimate.engine import Engine, NeverFits
+from trtllm_kit.estimate.engine import Engine
+from trtllm_kit.estimate.fits import NeverFits
 from trtllm_kit.estimate.hold import EveryRank, FullStep
 from trtllm_kit.estimate.outcome import Outcome
 from trtllm_kit.estimate.recorder import Recorder, host_of
@@ -28,15 +29,15 @@ def simulate(
 ) -> Outcome:
     """Serve a workload and return what was found.
 
-    ``hold`` lets prompts wait for others. ``exact`` takes every step by itself.
+    ``hold`` lets prompts wait for others, in place of the subject's ``balance``. ``exact`` takes every step by itself.
 
     What the clock says a request takes beside all steps (``request_seconds`` before them, ``reply_seconds`` after)
     counts to its first and last token. It does not put off a user's next request: with answers of one length that
     would put all users in step, which measured servers do not show.
     """
     engine = Engine(subject, clock, hold=hold, seed=workload.seed if workload.draws else None, exact=exact)
-    traffic, recorder = Traffic(workload), Recorder(workload.warmup, host_of(clock))
-    while not engine.idle or traffic.next_time < inf:
+    traffic, recorder = Traffic(workload), Recorder(workload.counted, host_of(clock))
+    while not recorder.complete and (not engine.idle or traffic.next_time < inf):
         now = max(engine.time, traffic.next_time) if engine.idle else engine.time
         for time, number in traffic.due(now):
             _send(engine, traffic, recorder, number, time)
@@ -54,5 +55,5 @@ def _send(engine: Engine, traffic: Traffic, recorder: Recorder, number: int, tim
     try:
         engine.submit(number, traffic.workload.request(number), time)
     except NeverFits as refused:
-        recorder.refuse(str(refused))
+        recorder.refuse(number, str(refused))
         traffic.end(number, time)

@@ -65,6 +65,11 @@ class Cells:
             self._read[place] = tuple(Chunk(size, job.past) for _, job, size in pieces)
             self.chunks += pieces
 
+    @property
+    def looked_back(self) -> int:
+        """Pairs of a prompt token of the scheduled round and one of its prompt that was cached before."""
+        return sum(chunk.new * chunk.past for part in self._read for chunk in part)
+
     def hold_back(self) -> None:
         """Read nothing in the scheduled round after all."""
         self.chunks = []
@@ -96,6 +101,24 @@ class Cells:
         before = (self.seconds(0) + self.seconds(middle)) / 2 * (middle + 1)
         after = steps - 1 - middle
         return before + ((self.seconds(middle + 1) + self.seconds(steps - 1)) / 2 * after if after else 0.0)
+
+    def steps_until(self, span: float, most: int) -> int:
+        """Return the least number of generation rounds, up to ``most``, that take at least ``span`` seconds."""
+        low, low_seconds = 1, self.seconds(0)
+        if most <= 1 or low_seconds >= span:
+            return 1
+        high, high_seconds = most, self.run_seconds(most)
+        if high_seconds <= span:
+            return most
+        while high - low > 1:
+            guess = low + int((span - low_seconds) / (high_seconds - low_seconds) * (high - low)) + 1
+            guess = min(max(guess, low + 1), high - 1)
+            seconds = self.run_seconds(guess)
+            if seconds >= span:
+                high, high_seconds = guess, seconds
+            else:
+                low, low_seconds = guess, seconds
+        return high
 
     def tokens(self, steps: int) -> float:
         """Return the tokens that so many generation rounds write; at a mean rate ``settle`` sets the ends right."""
@@ -172,15 +195,15 @@ def cells_of(subject: Subject, clock: Clock, seed: int | None) -> Cells:
 
     ``seed`` draws what is accepted of drafts; None takes the mean.
     """
-    ranks = subject.split.tensor if subject.attention_dp else 1
+    ranks = subject.split.data
     lanes = subject.split.pipeline
     block = subject.tokens_per_block
     pools = [Pool(subject.kv_tokens // block // ranks, block, reuse=subject.block_reuse) for _ in range(ranks)]
     paces = Paces(subject.speculation, seed)
     rules = Rules(
-        slots=-(-subject.max_batch_size // (ranks * lanes)),
+        slots=subject.max_batch_size,
         tokens=subject.max_num_tokens,
-        width=1 + (subject.speculation.draft_tokens if subject.speculation else 0),
+        width=subject.width,
         rate=paces.rate,
         chunked=subject.chunked_prefill,
         pauses=subject.scheduler_policy.upper() == "MAX_UTILIZATION",

@@ -75,9 +75,7 @@ class AttendingCost:
 
 
 def share_of(gpu: Gpu, name: PartFormat) -> tuple[float, str]:
-    """Return the peak that products in a format are computed at on a card, operations a second, and the constant that
-    says how much of it they reach.
-    """
+    """Return the peak of a card for products in a format, operations a second, and the constant that is its share."""
     if name in _UNPACKED and not (name == "mxfp4" and gpu.compute_capability > _HOPPER):
         return half_rate(gpu), "unpack_share"
     kind = next((kind for kind in _COMPUTED_IN.get(name, ()) if kind in gpu.dense_flops), "")
@@ -122,6 +120,8 @@ class StageCost:
         self.exchanged_layers = stage.routed_layers if subject.attention_dp else 0
         self.gaps = stage.kernels * ceilings.kernel_seconds + stage.routed_layers * ceilings.routing_seconds
         self._attention_dp, self._tensor = subject.attention_dp, split.tensor
+        self._context, self._apart = split.context, links_of(subject.hardware, ceilings, split.tensor * split.context)
+        self._exchanged = tuple((layer.count, *layer.exchanged) for layer in stage.layers if layer.exchanged[0])
 
     def _plain(self, stage: StageWork) -> tuple[PlainCost, ...]:
         merged: dict[tuple[float, float], int] = {}
@@ -196,12 +196,22 @@ class StageCost:
         """Return the seconds of a pass's collectives over rows of the whole replica.
 
         Ranks with requests of their own gather the rows of all before experts and give each its result back after.
+        Context ranks reduce their own rows among tensor ranks, and exchange heads for rows around attention.
         """
         row_bytes = ACTIVATION_BYTES * self.hidden
         if not self._attention_dp:
-            return self.reduces * self.links.all_reduce(rows * row_bytes)
+            mine = rows / self._context
+            return self.reduces * self.links.all_reduce(mine * row_bytes) + self._exchange(mine)
         others = (self._tensor - 1) / self._tensor
         return 2 * self.exchanged_layers * self.links.exchange(others * rows * row_bytes)
+
+    def _exchange(self, mine: float) -> float:
+        """Return the seconds in which context ranks give others their share of heads, and get rows back."""
+        others = (self._context - 1) / self._context
+        return sum(
+            count * (self._apart.exchange(others * mine * before) + self._apart.exchange(others * mine * after))
+            for count, before, after in self._exchanged
+        )
 
 
 def _fullest(mean: float, ranks: int, skew: float) -> float:

@@ -12,7 +12,8 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
 
-from trtllm_kit.estimate.engine import Engine, NeverFits
+from trtllm_kit.estimate.engine import Engine
+from trtllm_kit.estimate.fits import NeverFits
 from trtllm_kit.estimate.outcome import Outcome
 from trtllm_kit.estimate.recorder import Recorder, host_of
 from trtllm_kit.estimate.scheduler import Job
@@ -62,7 +63,7 @@ class _Both:
         self._answers = [Engine(answers.subject, answers.clock) for _ in range(answers.servers)]
         self._transfer = transfer
         self._traffic = traffic
-        self._recorder = Recorder(traffic.workload.warmup, host_of(prompts.clock))
+        self._recorder = Recorder(traffic.workload.counted, host_of(prompts.clock))
         self._sending = [0.0] * prompts.servers
         """When each prompt server has sent everything."""
         self._sent: list[tuple[float, int]] = []
@@ -72,7 +73,7 @@ class _Both:
 
     def outcome(self) -> Outcome:
         """Run until nothing is left."""
-        while True:
+        while not self._recorder.complete:
             busy = [engine for engine in (*self._prompts, *self._answers) if not engine.idle]
             engine = min(busy, key=lambda engine: engine.time, default=None)
             coming = min(self._traffic.next_time, self._sent[0][0] if self._sent else inf)
@@ -104,7 +105,7 @@ class _Both:
             prompt = replace(request, answer=1, asked=1, answer_key=0)
             _least_loaded(self._prompts).submit(number, prompt, time)
         except NeverFits as refused:
-            self._recorder.refuse(str(refused))
+            self._recorder.refuse(number, str(refused))
             self._traffic.end(number, time)
 
     def _read_prompts(self, engine: Engine) -> None:

@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from math import inf
 
 from trtllm_kit.estimate.cells import Cells, cells_of
+from trtllm_kit.estimate.fits import require_fit
 from trtllm_kit.estimate.gaps import Longest
 from trtllm_kit.estimate.hold import EveryRank, FullStep, Hold
 from trtllm_kit.estimate.run import Run, State
@@ -23,10 +24,6 @@ from trtllm_kit.estimate.scheduler import Cell, Job
 from trtllm_kit.estimate.subject import Subject
 from trtllm_kit.estimate.work import Clock
 from trtllm_kit.estimate.workload import Request
-
-
-class NeverFits(Exception):
-    """A request that the engine would refuse; the message says which limit it is above."""
 
 
 class Engine:
@@ -43,7 +40,7 @@ class Engine:
     ) -> None:
         """Begin idle at time 0.
 
-        ``hold`` lets prompts wait for others.
+        ``hold`` lets prompts wait for others, in place of the subject's ``balance``.
         ``seed`` draws how many drafts each step accepts; without one it is the mean. ``exact`` takes every step by
         itself: slow, and what the jumps are measured by.
         """
@@ -51,7 +48,7 @@ class Engine:
         self.time = 0.0
         self.step = 0
         self._cells: Cells = cells_of(subject, clock, seed)
-        self._hold = Hold(hold)
+        self._hold = Hold(hold or subject.balance)
         self._exact = exact
         self._overlap = subject.overlap_scheduler
         self._queue: deque[Job] = deque()
@@ -94,17 +91,7 @@ class Engine:
 
     def check(self, request: Request) -> None:
         """Raise ``NeverFits`` for a request that no step could ever hold."""
-        subject, total = self.subject, request.prompt + request.most
-        if request.prompt < 1 or request.answer < 1:
-            raise NeverFits(f"prompt {request.prompt}, answer {request.answer}: each has at least 1 token")
-        if total > subject.max_seq_len:
-            raise NeverFits(f"{request.prompt} + {request.most} tokens, above max_seq_len {subject.max_seq_len}")
-        if not subject.chunked_prefill and request.prompt > subject.max_num_tokens:
-            raise NeverFits(f"prompt of {request.prompt} tokens, above max_num_tokens {subject.max_num_tokens}")
-        pool = self._cells.pools[0]
-        need = pool.blocks_of(total + self._cells.width - 1)
-        if need > pool.blocks:
-            raise NeverFits(f"{need} KV blocks, above the {pool.blocks} of the cache")
+        require_fit(request, self.subject, self._cells.pools[0])
 
     def cancel(self, number: int) -> bool:
         """Drop a request, wherever it is; False when it is not here any more."""
@@ -171,7 +158,7 @@ class Engine:
             cells.hold_back()
         steps, first = 1, cells.seconds(0)
         if cells.generating and not cells.chunks and not paused:
-            steps = self._steps_alike(until, first, min(most_steps or inf, held or inf))
+            steps = self._steps_alike(until, min(most_steps or inf, held or inf))
         if not cells.generating and not cells.chunks:
             raise RuntimeError(f"{len(self._jobs)} requests and nothing to do: {self.state()}")
         self._hold.passed(steps, held=held > 0)
@@ -201,6 +188,7 @@ class Engine:
             sequences=sequences,
             prompts=len(cells.chunks),
             prompt_tokens=sum(size for _, _, size in cells.chunks),
+            looked_back=cells.looked_back,
             tokens=tokens + len(began) + cells.settle(),
             began=tuple(began),
             ended=tuple(ended),
@@ -264,7 +252,7 @@ class Engine:
             return job.arrival <= self.time
         return job.arrival < (self._before if self._overlap else self.time)
 
-    def _steps_alike(self, until: float, first: float, limit: float) -> int:
+    def _steps_alike(self, until: float, limit: float) -> int:
         """Return how many generation steps nothing interrupts: no end, no arrival, no admission, no lack of blocks."""
         if self._exact:
             return 1
@@ -277,25 +265,7 @@ class Engine:
                 return 1
         if most > 1 and self._cells.pauses:
             most = self._cells.steps_that_fit(most)
-        return most if until == inf else self._steps_until(until - self.time, first, most)
-
-    def _steps_until(self, span: float, first: float, most: int) -> int:
-        """Return the least number of generation steps, up to ``most``, that take at least ``span`` seconds."""
-        low, low_seconds = 1, first
-        if most <= 1 or first >= span:
-            return 1
-        high, high_seconds = most, self._cells.run_seconds(most)
-        if high_seconds <= span:
-            return most
-        while high - low > 1:
-            guess = low + int((span - low_seconds) / (high_seconds - low_seconds) * (high - low)) + 1
-            guess = min(max(guess, low + 1), high - 1)
-            seconds = self._cells.run_seconds(guess)
-            if seconds >= span:
-                high, high_seconds = guess, seconds
-            else:
-                low, low_seconds = guess, seconds
-        return high
+        return most if until == inf else self._cells.steps_until(until - self.time, most)
 
     # --- after it ------------------------------------------------------------------------------------------------
 

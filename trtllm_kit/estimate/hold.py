@@ -8,6 +8,7 @@ prompt to start, so that no rank idles while another reads. Neither waits where 
 from __future__ import annotations
 
 from trtllm_kit.estimate.cells import Cells
+from trtllm_kit.estimate.subject import EveryRank as EveryRank
 from trtllm_kit.light import dataclass
 
 
@@ -19,16 +20,6 @@ class FullStep:
     """Of ``max_num_tokens``; generating requests count too (``batch_wait_max_tokens_ratio``)."""
     rounds: int
     """After so many they go all the same (``batch_wait_timeout_iters``)."""
-
-
-@dataclass(frozen=True)
-class EveryRank:
-    """Prompts wait until each rank has one."""
-
-    rounds: int
-    """After so many they go all the same (``timeout_iters``)."""
-    batching: int
-    """Rounds that they wait for more when each rank has one (``batching_wait_iters``)."""
 
 
 class Hold:

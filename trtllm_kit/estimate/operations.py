@@ -14,11 +14,12 @@ from typing import Literal
 from trtllm_kit.estimate.attention import Attending, State, attending_of, state_of
 from trtllm_kit.estimate.kernels import kernels_of, more_launches, quantised_bytes, row_bytes_of
 from trtllm_kit.estimate.subject import Subject
+from trtllm_kit.plan.communication import ACTIVATION_BYTES
 from trtllm_kit.plan.formats import FORMATS, Formats, number_format
-from trtllm_kit.plan.parallelism import Split, stages
+from trtllm_kit.plan.parallelism import Split, exchanged, stages
 from trtllm_kit.plan.quantization import fused_groups, kinds_by_format, tensor_formats
 from trtllm_kit.plan.weights import elements_held, expert_places, input_features, input_parts
-from trtllm_kit.spec.model import Experts, Layer, ModelSpec
+from trtllm_kit.spec.model import Attention, Experts, Layer, ModelSpec
 from trtllm_kit.spec.profile_formats import PartFormat
 from trtllm_kit.spec.tensors import Role, TensorFact, layer_tensors
 
@@ -70,6 +71,8 @@ class LayerWork:
     """Kernels that the host launches for the layer in a step with prompts."""
     reduces: int
     """All-reduces of the layer's hidden states, where tensor ranks share it."""
+    exchanged: tuple[int, int] = (0, 0)
+    """Bytes of a row that context ranks exchange before attention and after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +112,8 @@ def stages_of(subject: Subject) -> tuple[StageWork, ...]:
 
 def dense_split(subject: Subject) -> Split:
     """Return how everything but routed experts is split: not at all over ranks with requests of their own."""
-    return replace(subject.split, tensor=1, expert=1) if subject.attention_dp else subject.split
+    whole = replace(subject.split, tensor=1, expert=1, attention_dp=False)
+    return whole if subject.attention_dp else subject.split
 
 
 _KEPT: dict[tuple[object, ...], tuple[ModelSpec, tuple[StageWork, ...]]] = {}
@@ -153,7 +157,7 @@ def _layer(model: ModelSpec, number: int, formats: Formats, splits: tuple[Split,
     products = tuple(_products(model, number, formats, splits))
     block = layer.feed_forward
     routed = _routed(block, split) if isinstance(block, Experts) else None
-    attending = attending_of(layer, dense.tensor, formats.kv_cache)
+    attending = attending_of(layer, dense.heads, formats.kv_cache)
     state = state_of(layer, dense.tensor)
     parts = (layer.mixer is not None) + (block is not None)
     return LayerWork(
@@ -166,7 +170,15 @@ def _layer(model: ModelSpec, number: int, formats: Formats, splits: tuple[Split,
         kernels=kernels_of(layer, products),
         launches=kernels_of(layer, products) + more_launches(layer),
         reduces=parts if dense.tensor > 1 else 0,
+        exchanged=_exchanged(layer, dense),
     )
+
+
+def _exchanged(layer: Layer, dense: Split) -> tuple[int, int]:
+    if dense.context == 1 or not isinstance(layer.mixer, Attention):
+        return (0, 0)
+    before, after = exchanged(layer.mixer, dense.tensor)
+    return (ACTIVATION_BYTES * before, ACTIVATION_BYTES * after)
 
 
 def _products(model: ModelSpec, number: int, formats: Formats, splits: tuple[Split, Split]) -> Iterator[Product]:

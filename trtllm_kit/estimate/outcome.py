@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass as slotted
 
-from trtllm_kit.estimate.spread import Spread
+from trtllm_kit.estimate.spread import Percentile, Spread
 from trtllm_kit.light import dataclass
+from trtllm_kit.units import format_seconds
 
 
 @slotted(frozen=True, slots=True)
@@ -61,22 +62,36 @@ class Served:
 
 @dataclass(frozen=True)
 class Slo:
-    """What is promised to a request, in seconds; None where nothing is."""
+    """What is promised to a share of the requests, in seconds; None where nothing is."""
 
     ttft: float | None = None
     tpot: float | None = None
     gap: float | None = None
+    """Between two pieces of an answer, the longest."""
     e2e: float | None = None
+    percentile: Percentile = 95
+    """Share of the requests, percent, that must keep each of them."""
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What is promised, by name, seconds."""
+        return {name: limit for name in SLO_KEYS if (limit := getattr(self, name)) is not None}
 
     def broken_by(self, served: Served) -> tuple[str, ...]:
         """Return the names of the limits that a request was above."""
-        asked = (
-            ("ttft", served.ttft, self.ttft),
-            ("tpot", served.tpot, self.tpot),
-            ("gap", served.longest_gap, self.gap),
-            ("e2e", served.e2e, self.e2e),
-        )
-        return tuple(name for name, value, limit in asked if limit is not None and value > limit)
+        found = {"ttft": served.ttft, "tpot": served.tpot, "gap": served.longest_gap, "e2e": served.e2e}
+        return tuple(name for name, limit in self.limits.items() if found[name] > limit)
+
+    def words(self) -> str:
+        """Spell it as it is asked, e.g. ``ttft 500 ms, tpot 30 ms of 95 % of the requests``."""
+        if not self.limits:
+            return "none"
+        parts = ", ".join(f"{name} {format_seconds(limit)}" for name, limit in self.limits.items())
+        return f"{parts} of {self.percentile} % of the requests"
+
+
+SLO_KEYS = ("ttft", "tpot", "gap", "e2e")
+"""First token, time of each later token of a request, longest gap between two of its pieces, whole answer."""
 
 
 @slotted(frozen=True, slots=True)
@@ -110,11 +125,19 @@ class Steps:
     """Sum of their cached tokens, the mean of the steps."""
     prompt_tokens: float = 0.0
     """The mean of the steps."""
+    prompts: float = 0.0
+    """Prompts of which a part was read, the mean of the steps."""
+    past: float = 0.0
+    """Tokens cached before a token of a prompt in its own prompt's earlier parts, the mean of those tokens."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a simulation found. Warm-up requests are in no figure of requests, and no step before them is in a rate."""
+    """What a simulation found.
+
+    Requests of warm-up and cool-down are in no latency; rates are of the engine, so whatever ends from the first
+    counted request to the last counted answer is in them.
+    """
 
     served: tuple[Served, ...]
     """Requests by the order of their end."""
@@ -128,12 +151,10 @@ class Outcome:
     e2e: Spread
     queue: Spread
     seconds: float
-    """From the first counted request to the last token."""
+    """From the first counted request to the last token of one."""
+    answers: int
+    """Answers that ended in that time."""
     output_tokens: int
-    """Tokens that went out in that time."""
-    loaded_seconds: float
-    """From the first counted request to the last arrival: the time under full load."""
-    loaded_tokens: int
     """Tokens that went out in that time."""
     prompt_steps: Steps
     generation_steps: Steps
@@ -150,20 +171,28 @@ class Outcome:
 
     @property
     def output_tokens_per_second(self) -> float:
-        """Tokens a second over the whole time, the emptying of the engine at the end included, as benchmarks count."""
+        """Tokens a second over the whole time; without a cool-down the emptying of the engine at the end is in it."""
         return self.output_tokens / self.seconds if self.seconds else 0.0
-
-    @property
-    def steady_tokens_per_second(self) -> float:
-        """Tokens a second while the load was full; over the whole time where everything came at once."""
-        if self.loaded_seconds <= 0 or not self.loaded_tokens:
-            return self.output_tokens_per_second
-        return self.loaded_tokens / self.loaded_seconds
 
     @property
     def requests_per_second(self) -> float:
         """Answers a second over the whole time."""
-        return len(self.served) / self.seconds if self.seconds else 0.0
+        return self.answers / self.seconds if self.seconds else 0.0
+
+    @property
+    def lag(self) -> float:
+        """Seconds by which the wait of requests grows in each second of their arrival; 0 where it falls.
+
+        It compares the last third of the arrivals with the first.
+        """
+        come = sorted(self.served, key=lambda served: served.arrival)
+        third = len(come) // 3
+        if not third:
+            return 0.0
+        first, last = come[:third], come[-third:]
+        between = (sum(served.arrival for served in last) - sum(served.arrival for served in first)) / third
+        grown = (sum(served.queue for served in last) - sum(served.queue for served in first)) / third
+        return max(0.0, grown / between) if between > 0 else 0.0
 
     @property
     def user_tokens_per_second(self) -> float:
@@ -178,9 +207,9 @@ class Outcome:
         return sum(served.reused for served in self.served) / prompts if prompts else 0.0
 
     def goodput(self, slo: Slo) -> float:
-        """Return the requests a second that kept every limit."""
+        """Return the answers a second that kept every limit, by the share of the counted ones that did."""
         kept = sum(1 for served in self.served if not slo.broken_by(served))
-        return kept / self.seconds if self.seconds else 0.0
+        return self.requests_per_second * kept / len(self.served) if self.served else 0.0
 
     def kept_share(self, slo: Slo) -> float:
         """Return the share of requests that kept every limit, refused ones counted as broken; 0 without requests."""

@@ -10,7 +10,6 @@ from random import Random
 from typing import Protocol
 
 from trtllm_kit.errors import UsageError
-from trtllm_kit.estimate.draft import accepted_tokens
 from trtllm_kit.estimate.subject import Speculation
 
 
@@ -41,9 +40,9 @@ class Single:
 class Expected:
     """The mean number of tokens a step, in whole tokens: no chance in it."""
 
-    def __init__(self, acceptance: Sequence[float], drafted: int) -> None:
-        """Take the chance of each position, given those before, and the tokens drafted a step."""
-        self.rate = 1 + accepted_tokens(acceptance, drafted)
+    def __init__(self, rate: float) -> None:
+        """Take the tokens a step."""
+        self.rate = rate
 
     def after(self, steps: int) -> int:
         """Return the mean, rounded down."""
@@ -95,15 +94,14 @@ class Paces:
         self._mean: Pace = SINGLE
         if speculation is not None:
             _refuse_unknown(speculation)
-            self._mean = Expected(speculation.acceptance, speculation.draft_tokens)
+            self._mean = Expected(speculation.tokens_a_step)
 
     @property
     def rate(self) -> float | None:
         """Tokens a step, where it is the same for all answers; None where it is drawn."""
         if self._speculation is None:
             return 1.0
-        drafted = self._speculation.draft_tokens
-        return None if self._seed is not None else 1 + accepted_tokens(self._speculation.acceptance, drafted)
+        return None if self._seed is not None else self._speculation.tokens_a_step
 
     def of(self, number: int, told: int, tokens: int) -> Pace:
         """Return the pace of the last ``tokens`` tokens of the answer of that number, after ``told`` of it."""
@@ -119,5 +117,5 @@ def _refuse_unknown(speculation: Speculation) -> None:
         raise UsageError(
             f"{drafted} draft tokens of kind {speculation.kind} at an unknown acceptance",
             why=f"the chance that a draft is taken is known for {known} of {drafted} positions",
-            hint="give the acceptance of every position, from 0 to 1",
+            hint=f"--acceptance {','.join(['0.8'] * drafted)}, or as measured: a chance of 0 to 1 for each position",
         )

@@ -20,31 +20,36 @@ PIECES = 4
 class Recorder:
     """Notes of one simulation; figures begin at the first counted request."""
 
-    def __init__(self, warmup: int, host: tuple[float, float] = (0.0, 0.0)) -> None:
-        """Count requests from that number on; ``host`` seconds pass before and after all steps of a request."""
+    def __init__(self, counted: range, host: tuple[float, float] = (0.0, 0.0)) -> None:
+        """Count requests of those numbers; ``host`` seconds pass before and after all steps of a request."""
         self._before, self._after = host
-        self._warmup = warmup
+        self._counted = counted
+        self._left = len(counted)
+        self._answers = 0
         self._start = inf
-        self._arrived = 0.0
         self._end = 0.0
         self._served: list[Served] = []
         self._refused: Counter[str] = Counter()
         self._gaps: list[tuple[float, int]] = []
-        self._tokens = self._loaded_tokens = 0.0
+        self._tokens = 0.0
         self._kinds = (_Sums(), _Sums())
         self._over_time = _OverTime()
         self._pauses = 0
 
     def arrive(self, number: int, time: float) -> None:
         """Note that a client sends a request."""
-        self._arrived = max(self._arrived, time)
-        self._loaded_tokens = self._tokens
-        if number >= self._warmup:
+        if number in self._counted:
             self._start = min(self._start, time)
 
-    def refuse(self, why: str) -> None:
+    @property
+    def complete(self) -> bool:
+        """Every counted request was answered or refused."""
+        return not self._left
+
+    def refuse(self, number: int, why: str) -> None:
         """Note a request that can never run."""
         self._refused[why] += 1
+        self._left -= number in self._counted
 
     def read(self, run: Run) -> None:
         """Note a step of a server that reads prompts for others."""
@@ -63,8 +68,10 @@ class Recorder:
 
     def end(self, job: Job, arrival: float) -> None:
         """Note an answer."""
-        if job.number < self._warmup:
+        self._answers += job.last > self._start
+        if job.number not in self._counted:
             return
+        self._left -= 1
         self._end = max(self._end, job.last)
         request = job.request
         self._served.append(
@@ -94,9 +101,8 @@ class Recorder:
             e2e=spread_of(one.e2e for one in served),
             queue=spread_of(one.queue for one in served),
             seconds=max(0.0, self._end - self._start) if served else 0.0,
+            answers=self._answers,
             output_tokens=round(self._tokens),
-            loaded_seconds=max(0.0, self._arrived - self._start) if served else 0.0,
-            loaded_tokens=round(self._loaded_tokens),
             prompt_steps=self._kinds[0].steps(),
             generation_steps=self._kinds[1].steps(),
             pauses=self._pauses,
@@ -134,7 +140,8 @@ class _Sums:
 
     def __init__(self) -> None:
         self.count = 0
-        self.seconds = self.sequences = self.context = self.prompt_tokens = 0.0
+        self.seconds = self.sequences = self.context = 0.0
+        self.prompt_tokens = self.prompts = self.looked_back = 0
 
     def add(self, run: Run) -> None:
         self.count += run.steps
@@ -142,10 +149,20 @@ class _Sums:
         self.sequences += run.steps * run.sequences
         self.context += run.steps * (run.state.kv_tokens - run.sequences * run.steps / 2)
         self.prompt_tokens += run.prompt_tokens
+        self.prompts += run.prompts
+        self.looked_back += run.looked_back
 
     def steps(self) -> Steps:
         count = self.count or 1
-        return Steps(self.count, self.seconds, self.sequences / count, self.context / count, self.prompt_tokens / count)
+        return Steps(
+            self.count,
+            self.seconds,
+            self.sequences / count,
+            self.context / count,
+            self.prompt_tokens / count,
+            self.prompts / count,
+            self.looked_back / (self.prompt_tokens or 1),
+        )
 
 
 class _OverTime:

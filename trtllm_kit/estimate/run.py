@@ -47,6 +47,8 @@ class Run:
     prompts: int
     """Requests of whose prompt the step read a part."""
     prompt_tokens: int
+    looked_back: int
+    """Pairs of such a token and one of its prompt that was cached before the step."""
     tokens: float
     """Tokens of answers that went out; whole where nothing is drafted."""
     began: tuple[Job, ...]

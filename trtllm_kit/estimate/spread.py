@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import ceil
+from typing import Literal, get_args
 
 from trtllm_kit.light import dataclass
+
+Percentile = Literal[50, 90, 95, 99, 100]
+"""Shares of the values, percent, that figures are kept at; 100 is the largest."""
+PERCENTILES: tuple[Percentile, ...] = get_args(Percentile)
+_FIELDS: dict[Percentile, str] = {50: "p50", 90: "p90", 95: "p95", 99: "p99", 100: "most"}
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,11 @@ class Spread:
     p95: float
     p99: float
     most: float
+
+    def at(self, percentile: Percentile) -> float:
+        """Return the value that so large a share does not exceed."""
+        value: float = getattr(self, _FIELDS[percentile])
+        return value
 
 
 NOTHING = Spread(0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)

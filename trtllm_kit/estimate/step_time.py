@@ -13,7 +13,7 @@ from trtllm_kit.estimate.operations import stages_of
 from trtllm_kit.estimate.subject import Subject
 from trtllm_kit.estimate.work import Chunk, StepWork
 from trtllm_kit.plan.communication import ACTIVATION_BYTES
-from trtllm_kit.spec.ceilings import How, Known, bounds_of, known_of
+from trtllm_kit.spec.ceilings import LEAST_CERTAIN, How, Known, bounds_of, known_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class StepClock:
         clock = subject.hardware.clock_hz
         speed = clock.value / self.known.clock_hz if clock is not None else 1.0
         self._stages = tuple(StageCost(stage, subject, self._ceilings, speed) for stage in stages_of(subject))
-        self._ranks = subject.split.tensor if subject.attention_dp else 1
+        self._ranks = subject.split.data
         self._decodes: dict[tuple[int, int], DecodeStep] = {}
         draft = subject.speculation
         self._draft = 0.0 if draft is None else draft.draft_tokens * self._draft_seconds(draft.draft_bytes)
@@ -156,7 +156,7 @@ class StepClock:
     def _context_free(self, stage: StageCost, rows: int, own: float, chosen: int) -> Iterator[tuple[str, float]]:
         """Yield what the cached tokens do not matter to: rows of the replica, of a rank, and tokens to choose."""
         yield "products", stage.products(own)
-        yield "experts", stage.expert_products(rows)
+        yield "experts", stage.expert_products(rows if self._ranks > 1 else own)
         yield "output head", stage.head_product(chosen / self._ranks)
         yield "norms and activations", own * stage.moved_row
         yield "gaps between kernels", stage.gaps
@@ -166,7 +166,7 @@ class StepClock:
         """Return the rows of the fullest rank: a prompt is computed by one rank where ranks have their own requests."""
         generating = work.sequences * work.width
         if self._ranks == 1:
-            return work.prompt_tokens + generating
+            return -(-(work.prompt_tokens + generating) // self.subject.split.context)
         sharing = min(self._ranks, len(work.chunks)) or 1
         return work.prompt_tokens / sharing + generating / self._ranks
 
@@ -205,21 +205,23 @@ class StepClock:
         hops = len(self._stages) - 1
         if not hops:
             return 0.0
-        payload = rows * self.subject.model.hidden * ACTIVATION_BYTES
-        return hops * hand_over(self.subject.hardware, self._ceilings, self.subject.split.tensor, payload)
+        split = self.subject.split
+        payload = rows / split.context * self.subject.model.hidden * ACTIVATION_BYTES
+        return hops * hand_over(self.subject.hardware, self._ceilings, split.tensor * split.context, payload)
 
     def _draft_seconds(self, draft_bytes: int) -> float:
         read = self.subject.hardware.gpu.memory_bandwidth.value * self._ceilings.stream_share
         return draft_bytes / read + _DRAFT_KERNELS * self._ceilings.kernel_seconds
 
     def _source(self, term: str, stage: StageCost) -> How:
+        if term == "collectives" and self.subject.split.context > 1:
+            return "roofline"  # nobody measured how context ranks exchange heads
         names = {*_RESTS_ON.get(term, ()), *stage.shares.get(term, ())}
         names |= {stage.prompt_share} if term == "prompt attention" else set()
         sources = [self.known.constants[name].how for name in names]
-        return next(how for how in _LEAST_CERTAIN if how in sources)
+        return next(how for how in LEAST_CERTAIN if how in sources)
 
 
-_LEAST_CERTAIN: tuple[How, ...] = ("roofline", "fitted", "measured")
 _DRAFT_KERNELS = 12
 """Kernels of one layer of a draft with its head."""
 _RESTS_ON: dict[str, tuple[str, ...]] = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass as slotted
 from functools import cached_property
 from heapq import heapify, heappop, heappush
-from math import inf
+from math import floor, inf
 from random import Random
 
 from trtllm_kit.errors import UsageError
@@ -18,7 +18,10 @@ from trtllm_kit.light import dataclass
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of a prompt or an answer: uniform between two bounds, or drawn from a list."""
+    """Tokens of a prompt or an answer: uniform between two bounds, or drawn from a list.
+
+    Each is one share of a seed's draws: with longer bounds every request is longer, and no other figure changes.
+    """
 
     least: int
     most: int
@@ -29,7 +32,7 @@ class Lengths:
         """Return the length of the request of that number."""
         if self.listed:
             return self.listed[number % len(self.listed)]
-        return self.least if self.least == self.most else random.randint(self.least, self.most)
+        return self.least + floor(random.random() * (self.most - self.least + 1))
 
 
 def fixed(tokens: int) -> Lengths:
@@ -129,6 +132,8 @@ class Workload:
     seed: int = 0
     warmup: int = 0
     """Requests at the start, by number, that no figure counts."""
+    cooldown: int = 0
+    """Requests at the end, by number, that no figure counts: they keep the load up until the last counted answer."""
     asked: int = 0
     """``max_tokens`` of every request; 0 asks for exactly the answer."""
     shared_prefix: int = 0
@@ -139,6 +144,11 @@ class Workload:
     """Requests of a conversation, each of which repeats all text before it."""
     draws: bool = False
     """How many drafts a step accepts is drawn by the seed; otherwise it is their mean."""
+
+    @property
+    def counted(self) -> range:
+        """Numbers of the requests that figures count."""
+        return range(self.warmup, self.requests - self.cooldown)
 
     @property
     def conversations(self) -> int:

@@ -57,8 +57,11 @@ class AicClock:
     """It knows of no time outside the engine."""
     reply_seconds = 0.0
 
-    def __init__(self, tables: Mapping[str, Sequence[float] | Sequence[Sequence[float]]], axes: Axes) -> None:
-        """Take the tables that ``tabulate`` returned, milliseconds, and what they were asked for."""
+    def __init__(
+        self, tables: Mapping[str, Sequence[float] | Sequence[Sequence[float]]], axes: Axes, ranks: int = 1
+    ) -> None:
+        """Take the tables of the package, milliseconds, what they were asked for, and ranks with their own requests."""
+        self._ranks = ranks
         self._decode = _by_batch(axes, tables["decode"])
         self._attention = _by_batch(axes, tables["attention"])
         self._rest = _grid(axes.rows, tables["rest"])
@@ -70,7 +73,7 @@ class AicClock:
         if not work.chunks and work.width == 1:
             return self._generation(self._decode, work.sequences, work.context) if work.sequences else 0.0
         prompts = sum(self._prompt.at(one.new + one.past) - self._cached(one.past) for one in work.chunks)
-        total = self._rest.at(work.rows) + prompts
+        total = self._rest.at(work.rows / self._ranks) + prompts / max(1, min(self._ranks, len(work.chunks)))
         return total + (self._generation(self._attention, work.sequences, work.context) if work.sequences else 0.0)
 
     def decode_run(self, sequences: int, context: int, steps: int) -> float:
@@ -86,7 +89,7 @@ class AicClock:
 
     def _generation(self, grids: tuple[Grid, ...], sequences: int, context: float) -> float:
         mean = context / sequences
-        return Grid(self._batches, tuple(grid.at(mean) for grid in grids)).at(sequences)
+        return Grid(self._batches, tuple(grid.at(mean) for grid in grids)).at(sequences / self._ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ def tabulated(subject: Subject, model: str, python: str) -> AicClock:
         "rows": [int(one) for one in axes.rows],
         "prompts": [int(one) for one in axes.prompts],
     }
-    return AicClock(_answer(asked, python), axes)
+    return AicClock(_answer(asked, python), axes, subject.split.data)
 
 
 def system_of(subject: Subject) -> str:
@@ -156,6 +159,12 @@ def split_of(subject: Subject) -> dict[str, int | str]:
             f"aiconfigurator has no word for weights in {weights} with a KV cache in {cache}",
             why=f"its words are for {', '.join(_EXPERTS)} and {', '.join(_CACHE)}",
             hint="trtkit estimate without it: its own step times know every format that is planned",
+        )
+    if split.context > 1:
+        raise UsageError(
+            "aiconfigurator has no word for context parallelism",
+            why=f"the profile cuts sequences over {split.context} ranks",
+            hint="trtkit estimate without it: its own step times know of context ranks",
         )
     ranks, latent = split.tensor, any(attention.latent for attention in subject.model.attentions)
     newer = _BLACKWELL_EXPERTS if subject.hardware.gpu.compute_capability >= _BLACKWELL else {}

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from trtllm_kit.estimate.cells import StagedClock
-from trtllm_kit.estimate.draft import accepted_tokens
 from trtllm_kit.estimate.subject import Subject
 from trtllm_kit.estimate.work import Chunk, Clock, StepWork
 from trtllm_kit.tune.candidates import Candidate
@@ -49,18 +48,16 @@ class Bounds:
     clock: Clock
     question: Question
     _decode: dict[int, float] = field(default_factory=dict)
-    _prefill: dict[tuple[int, int, int], float] = field(default_factory=dict)
+    _prefill: dict[tuple[int, int, int, int], float] = field(default_factory=dict)
 
     @property
     def tokens_a_step(self) -> float:
         """Tokens a generating request gains a step: one, and the drafts that are taken."""
-        drafting = self.room.subject.speculation
-        return 1.0 if drafting is None else 1.0 + accepted_tokens(drafting.acceptance, drafting.draft_tokens)
+        return self.room.subject.tokens_a_step
 
     @property
     def _width(self) -> int:
-        drafting = self.room.subject.speculation
-        return 1 if drafting is None else 1 + drafting.draft_tokens
+        return self.room.subject.width
 
     @property
     def _mean_context(self) -> int:
@@ -74,7 +71,7 @@ class Bounds:
         """
         if active not in self._decode:
             lanes = min(self._stages, active)
-            each = ceil(active / lanes)
+            each = self._evenly(ceil(active / lanes))
             work = StepWork((), each, each * self._mean_context, self._width)
             self._decode[active] = self.clock.seconds(work)
             if lanes > 1 and isinstance(self.clock, StagedClock):
@@ -86,35 +83,54 @@ class Bounds:
     def _stages(self) -> int:
         return self.room.subject.split.pipeline
 
+    @property
+    def _ranks(self) -> int:
+        return self.room.subject.split.data
+
+    def _evenly(self, requests: int) -> int:
+        """Return the requests of a step as they count: ranks with requests of their own wait for the fullest."""
+        return ceil(requests / self._ranks) * self._ranks
+
     def prefill_s(self, step_tokens: int, active: int = 0) -> float:
         """Return the seconds that a prompt of mean length adds to the steps of ``active`` generating requests."""
-        return self._prompt_s(self.question.mean_input, step_tokens, active)
+        return self._prompt_s(self.question.mean_input, step_tokens, active, self._together(step_tokens, active))
 
-    def _prompt_s(self, prompt: int, step_tokens: int, active: int = 0) -> float:
+    def _together(self, step_tokens: int, active: int) -> int:
+        """Return the prompts that share a step: as many as answers end in one, as far as its tokens go.
+
+        Ranks with requests of their own each read at least one.
+        """
+        asked = self.question
+        new = max(1, asked.mean_input - asked.shared_prefix)
+        ends = ceil(active * self.tokens_a_step / asked.mean_output)
+        return max(min(self._ranks, active), min(ends, self._ranks * (step_tokens // new)), 1)
+
+    def _prompt_s(self, prompt: int, step_tokens: int, active: int = 0, together: int = 1) -> float:
         """Return the seconds of a prompt's pieces, of which only the first, the last whole one and the rest are asked.
 
         A piece's time grows with the tokens before it along a line, or a line that bends down where windows are full;
         so the mean of the first and the last is that of all, or less.
         """
-        key = (prompt, min(step_tokens, prompt), active)
+        key = (prompt, min(step_tokens, prompt), active, together)
         if key not in self._prefill:
             start = min(self.question.shared_prefix, prompt - 1)
             whole, rest = divmod(prompt - start, key[1])
-            total = self._chunk_s(rest, prompt - rest, active) if rest else 0.0
+            total = self._chunk_s(rest, prompt - rest, active, together) if rest else 0.0
             if whole:
-                first = self._chunk_s(key[1], start, active)
-                last = first if whole == 1 else self._chunk_s(key[1], start + (whole - 1) * key[1], active)
+                first = self._chunk_s(key[1], start, active, together)
+                past = start + (whole - 1) * key[1]
+                last = first if whole == 1 else self._chunk_s(key[1], past, active, together)
                 total += whole * (first + last) / 2
             self._prefill[key] = total
         return self._prefill[key]
 
-    def _chunk_s(self, new: int, past: int, active: int) -> float:
+    def _chunk_s(self, new: int, past: int, active: int, together: int) -> float:
         if not active:
             return self.clock.seconds(StepWork((Chunk(new, past),)))
-        each = ceil(active / self._stages)
+        each = self._evenly(ceil(active / self._stages))
         context = each * self._mean_context
-        mixed = self.clock.seconds(StepWork((Chunk(new, past),), each, context, self._width))
-        return max(mixed - self.clock.seconds(StepWork((), each, context, self._width)), 0.0)
+        mixed = self.clock.seconds(StepWork((Chunk(new, past),) * together, each, context, self._width))
+        return max(mixed - self.clock.seconds(StepWork((), each, context, self._width)), 0.0) / together
 
     def forecast(self, candidate: Candidate, concurrency: int) -> Forecast:
         """Return what to expect when ``concurrency`` requests are always under way over all replicas."""
@@ -141,7 +157,8 @@ class Bounds:
 
     def _least_step_s(self) -> float:
         """Return the seconds of a step with one request at the beginning of its answer."""
-        return self.clock.seconds(StepWork((), 1, self.question.least_input, self._width))
+        each = self._evenly(1)
+        return self.clock.seconds(StepWork((), each, each * self.question.least_input, self._width))
 
     def concurrency_at(self, candidate: Candidate, rate: float) -> int:
         """Return about how many requests are under way when ``rate`` arrive a second: rate times the time of each.
@@ -161,7 +178,7 @@ class Bounds:
         each = self.question.mean_input + self.question.mean_output
         if candidate.policy == "max_utilization":  # of the answers half is there on average; no rest is kept free
             each -= self.question.mean_output // 2
-        return max(1, min(candidate.slots, candidate.kv_tokens // each))
+        return max(1, min(candidate.slots, candidate.holds(each)))
 
     def beyond(self, seen: Forecast) -> dict[str, tuple[float, Refusal]]:
         """Return the promises that the bounds say are out of reach: the factor each is missed by at least, and why."""

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from trtllm_kit.plan.formats import FORMATS
+from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.model import Experts, ModelSpec
 from trtllm_kit.spec.profile import DeployProfile
 from trtllm_kit.spec.profile_formats import MIXED, KvFormat, WeightFormat
 from trtllm_kit.spec.profile_sections import SpeculationKind
 from trtllm_kit.tune.question import KNOWN_TO_HOLD, Question
+from trtllm_kit.upstream.families import attention_dp_support, context_parallel_support
 from trtllm_kit.upstream.precision import formats_for
 from trtllm_kit.upstream.quant_algos import Layout
 from trtllm_kit.upstream.releases import release
@@ -39,18 +41,35 @@ class Shape:
     kind: SpeculationKind | None = None
     draft_tokens: int = 0
     """Tokens drafted a step; 0 without speculation."""
+    attention_dp: bool = False
+    """Tensor ranks have requests of their own, and the limits are of each."""
+    context: int = 1
+    """Ranks that each take a part of every sequence."""
+
+    @property
+    def split(self) -> Split:
+        """How one replica is shared out."""
+        return Split(
+            tensor=self.tensor,
+            pipeline=self.pipeline,
+            expert=self.expert,
+            attention_dp=self.attention_dp,
+            context=self.context,
+        )
 
     @property
     def ranks(self) -> int:
         """GPUs of one replica."""
-        return self.tensor * self.pipeline
+        return self.split.world_size
 
     def words(self) -> str:
         """Name it shortly, e.g. ``fp8, KV fp8, TP4 PP2 EP1, draft 3``."""
         formats = f"{self.weights or 'stored'}, KV {self.kv_cache or 'stored'}"
         experts = f" EP{self.expert}" if self.expert > 1 else ""
         drafts = f", {self.kind} {self.draft_tokens}" if self.draft_tokens else ""
-        return f"{formats}, TP{self.tensor} PP{self.pipeline}{experts}{drafts}"
+        parts = f" CP{self.context}" if self.context > 1 else ""
+        shared = " attention DP" * self.attention_dp
+        return f"{formats}, TP{self.tensor} PP{self.pipeline}{parts}{experts}{shared}{drafts}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +93,13 @@ class Candidate:
 
     @property
     def slots(self) -> int:
-        """Requests that one replica has a place for: the batch, rounded up to as many for each pipeline stage."""
-        return -(-self.max_batch_size // self.shape.pipeline) * self.shape.pipeline
+        """Requests that one replica has a place for."""
+        return self.shape.split.places(self.max_batch_size)
+
+    def holds(self, tokens: int) -> int:
+        """Return how many requests of that many tokens the caches of one replica hold: each is whole on its ranks."""
+        data = self.shape.split.data
+        return data * (self.kv_tokens // data // tokens)
 
     def words(self) -> str:
         """Name it in one line."""
@@ -95,9 +119,35 @@ def shapes(
         taken = Taken.by(machine, release(profile.trtllm_version).version, layout)
         for weights, kv_cache in format_pairs(model, profile, taken, question):
             for tensor, pipeline, expert in splits(model, machine):
+                ranks = (machine.name, tensor, pipeline, expert, weights, kv_cache)
+                modes = [(shared, 1) for shared in attention_modes(model, profile, layout, tensor)]
+                most = machine.gpus // (tensor * pipeline)
+                modes += [(False, parts) for parts in context_counts(model, profile, layout, most)]
                 for kind, drafted in drafts(model, profile, question):
-                    found.append(Shape(machine.name, tensor, pipeline, expert, weights, kv_cache, kind, drafted))
+                    found += [Shape(*ranks, kind, drafted, shared, parts) for shared, parts in modes]
     return found
+
+
+def context_counts(model: ModelSpec, profile: DeployProfile, layout: Layout, most: int) -> tuple[int, ...]:
+    """Return how many context ranks to try beside one, up to ``most``: powers of two, in engines known to take them."""
+    version = release(profile.trtllm_version).version
+    known = context_parallel_support(model.architecture, version) is not None
+    if layout != "tensorrt_llm" or not (known or profile.parallelism.context > 1):
+        return ()
+    return tuple(1 << power for power in range(1, most.bit_length()))
+
+
+def attention_modes(model: ModelSpec, profile: DeployProfile, layout: Layout, tensor: int) -> tuple[bool, ...]:
+    """Return whether to try tensor ranks that share attention, and such with requests of their own.
+
+    The latter where there are experts to share out and the release is known to run the architecture so, or the profile
+    asks for it; whole models on every rank are what replicas are.
+    """
+    routed = any(isinstance(layer.feed_forward, Experts) for layer in model.layers)
+    if not routed or tensor == 1 or layout != "unified_hf":
+        return (False,)
+    known = attention_dp_support(model.architecture, release(profile.trtllm_version).version) is not None
+    return (False, True) if known or profile.parallelism.attention_dp else (False,)
 
 
 def splits(model: ModelSpec, machine: Hardware) -> Iterator[tuple[int, int, int]]:
@@ -192,6 +242,8 @@ def shape_changes(shape: Shape, profile: DeployProfile, question: Question) -> d
         "parallelism.tensor": shape.tensor,
         "parallelism.pipeline": shape.pipeline,
         "parallelism.expert": shape.expert,
+        "parallelism.attention_dp": shape.attention_dp,
+        "parallelism.context": shape.context,
         "load.input_tokens": question.input_tokens,
         "load.output_tokens": question.output_tokens,
         "limits.max_seq_len": max(profile.limits.max_seq_len, question.tokens),
@@ -199,12 +251,20 @@ def shape_changes(shape: Shape, profile: DeployProfile, question: Question) -> d
     if catalogue_name(shape.machine) != profile.hardware:
         changes |= {"hardware": catalogue_name(shape.machine), "gpu_memory": None}
     changes |= _format_changes(shape, profile)
+    if not shape.attention_dp:
+        changes |= _without_balance(profile)
     if shape.draft_tokens:
         asked = profile.speculation.model_dump() if profile.speculation else {"kind": shape.kind}
         changes["speculation"] = asked | {"draft_tokens": shape.draft_tokens}
     elif profile.speculation is not None:
         changes["speculation"] = None
     return changes
+
+
+def _without_balance(profile: DeployProfile) -> Mapping[str, Any]:
+    """Return the changes that leave out what is asked of ranks that wait for each other."""
+    unset = {"attention_dp_balance": False, "attention_dp_timeout_iters": None, "attention_dp_wait_iters": None}
+    return {f"engine.{name}": value for name, value in unset.items() if getattr(profile.engine, name) != value}
 
 
 def catalogue_name(machine: str) -> str:

@@ -60,8 +60,8 @@ def _climb_from(search: Search, start: Point, known: dict[Candidate, Hopeful]) -
 def _with_places(candidate: Candidate, load: int, known: dict[Candidate, Hopeful]) -> Candidate | None:
     """Return the candidate whose batch has a place for each request, the smallest; None without one."""
     share, own = ceil(load / candidate.replicas), _without_batch(candidate)
-    alike = [other for other in known if other.max_batch_size >= share and _without_batch(other) == own]
-    return min(alike, key=lambda other: other.max_batch_size, default=None)
+    alike = [other for other in known if other.slots >= share and _without_batch(other) == own]
+    return min(alike, key=lambda other: other.slots, default=None)
 
 
 def _without_batch(candidate: Candidate) -> tuple[object, ...]:

@@ -92,7 +92,7 @@ def plan_of(asked: Asked, point: Point) -> Planned:
     """Return the plan of a point's own profile."""
     candidate = point.candidate
     share = ceil(point.concurrency / candidate.replicas)
-    held = min(share, candidate.max_batch_size, candidate.kv_tokens // asked.question.tokens)
+    held = min(share, candidate.slots, candidate.holds(asked.question.tokens))
     changes = candidate_changes(candidate, asked.loaded.profile, asked.question, held)
     loaded = with_changes(asked.loaded, changes)
     return Planned(point, loaded, changes, make_plan(asked.model, loaded, asked.machines[candidate.shape.machine]))

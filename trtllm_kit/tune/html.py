@@ -9,7 +9,7 @@ from typing import Any
 
 from trtllm_kit.resources import package_file
 from trtllm_kit.tune import picture
-from trtllm_kit.tune.report import in_unit
+from trtllm_kit.tune.report import FIGURE_COLUMNS, figure_rows, in_unit, setting_word
 from trtllm_kit.units import format_bytes
 
 _BAR, _STEP = 26, 46
@@ -45,32 +45,23 @@ def html_page(found: Document) -> str:
 def _verdict(found: Document) -> str:
     if found["winner"]:
         return f'<p class="yes">{escape(found["winner"]["words"])} keeps the promise.</p>'
-    near = f" Nearest is {found['nearest']['words']}." if found["nearest"] else ""
-    return f'<p class="no">No configuration keeps the promise: {escape(found["blocking"])}.{escape(near)}</p>'
+    why, near = escape(found["blocking"]), found["nearest"]
+    if not near:
+        return f'<p class="no">No configuration can run: {why}.</p>'
+    return f'<p class="no">No configuration keeps the promise: {why}. Nearest is {escape(near["words"])}.</p>'
 
 
 def _shown(shown: Document) -> Iterable[str]:
     """Yield the sections about the configuration itself."""
     estimate = shown["estimate"]
     yield "<h2>Settings</h2>"
-    yield _table(("profile key", "value"), ((key, _word(value)) for key, value in shown["changes"].items()))
+    yield _table(("profile key", "value"), ((key, setting_word(value)) for key, value in shown["changes"].items()))
     for one in shown["warnings"]:
         yield f"<p>{escape(one['rule'])}: {escape(one['message'])} {escape(one['compared'])}</p>"
     if estimate is None:
         return
     yield "<h2>Figures</h2>"
-    yield _table(
-        ("figure", "value", "interval", "rests on"),
-        (
-            (
-                figure["name"],
-                in_unit(figure["value"], figure["unit"]),
-                f"{in_unit(figure['low'], figure['unit'])} to {in_unit(figure['high'], figure['unit'])}",
-                figure["source"],
-            )
-            for figure in estimate["figures"]
-        ),
-    )
+    yield _table(FIGURE_COLUMNS, figure_rows(estimate["figures"]))
     yield "<h2>Where the time goes</h2>"
     yield _time_bar(estimate["parts"])
     yield "<h2>Memory of the fullest GPU</h2>"
@@ -242,7 +233,3 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def _as_script(data: Any) -> str:
     """Return JSON that no HTML reader takes for the end of a script."""
     return json.dumps(data, ensure_ascii=False).replace("<", "\\u003c").replace("&", "\\u0026")
-
-
-def _word(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from trtllm_kit.tune.climb import climb
-from trtllm_kit.tune.points import Seen, missed, worth
+from trtllm_kit.tune.points import Seen, missed, plainness, worth
 from trtllm_kit.tune.room import Refusal
 from trtllm_kit.tune.simulated import LONG, SHORT, Effort
 from trtllm_kit.tune.stopped import Stopped
@@ -14,9 +14,11 @@ from trtllm_kit.tune.stopped import Stopped
 if TYPE_CHECKING:
     from trtllm_kit.tune.search import Groups, Hopeful, Key, Search
 
-MOST_REQUESTS = 20_000
+MOST_REQUESTS = 40_000
 """Requests of all short simulations together: of large loads fewer are simulated."""
-MOST_FINAL_REQUESTS, FEWEST_FINALISTS = 6_000, 4
+FEWEST = 12
+"""Short simulations, whatever their requests: forecasts alone are no ground to choose by."""
+MOST_FINAL_REQUESTS, FEWEST_FINALISTS = 9_000, 4
 """Requests of one round of long ones, and how many of these there are whatever their requests."""
 VARIANTS = 6
 """Limits around one shape that are simulated before those of others have had their turn."""
@@ -63,7 +65,7 @@ def _chosen(search: Search, every: Groups) -> Groups:
     requests = 0
     for key in (*first, *further):
         requests += _cost(search, every[key][0], SHORT)
-        if len(chosen) >= search.most_simulated or (chosen and requests > MOST_REQUESTS):
+        if len(chosen) >= search.most_simulated or (len(chosen) >= FEWEST and requests > MOST_REQUESTS):
             break
         chosen[key] = every[key]
     return chosen
@@ -94,14 +96,22 @@ def _next(search: Search, order: list[Key], groups: Groups) -> list[Key]:
     return some
 
 
-def _standing(search: Search, hopeful: Hopeful, seen: Seen) -> tuple[float, float]:
-    """Return what a first look says of a configuration, the best first: its miss, then what it is worth."""
+def _standing(search: Search, hopeful: Hopeful, seen: Seen) -> tuple[float, float, tuple[float, ...]]:
+    """Return what a first look says of a configuration, the best first: its miss, its worth, how little it asks for.
+
+    At a given rate all that keep up are worth the same, and the plainest of them are looked at again.
+    """
     point = search.point(hopeful, seen)
     miss = max(missed(seen, search.question.slo).values(), default=1.0)
-    return (miss if miss > NEARLY else 1.0), -worth(point, search.question.objective)
+    value = float(f"{worth(point, search.question.objective):.6g}")
+    return (miss if miss > NEARLY else 1.0), -value, plainness(point.candidate)
 
 
 def _cost(search: Search, hopeful: Hopeful, effort: Effort) -> int:
-    """Return what a simulation takes, in requests whose prompt is read in one step."""
+    """Return what a simulation takes, in requests whose prompt is read in one step.
+
+    One that comes at a time of its own counts twice: it breaks a run of steps, as its end does.
+    """
     pieces = -(-search.question.mean_input // hopeful.candidate.max_num_tokens)
-    return effort.requests(search.load(hopeful)) * (1 + pieces) // 2
+    load = search.load(hopeful)
+    return effort.requests(load) * (1 + pieces) // (2 if load.rate is None else 1)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trtllm_kit.estimate.spread import Spread
+from trtllm_kit.estimate.outcome import Slo
+from trtllm_kit.estimate.spread import Percentile, Spread
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.tune.candidates import Candidate, loss_rank
-from trtllm_kit.tune.question import Objective, Percentile, Slo
+from trtllm_kit.tune.question import Objective
 from trtllm_kit.units import counted, format_seconds
 
 CLOSE = 0.01
@@ -38,11 +39,7 @@ class Seen:
     def at(self, name: str, percentile: Percentile) -> float:
         """Return ``ttft``, ``tpot``, ``gap`` or ``e2e`` at a percentile, seconds."""
         spread: Spread = getattr(self, name)
-        value: float = getattr(spread, _FIELDS[percentile])
-        return value
-
-
-_FIELDS: dict[Percentile, str] = {50: "p50", 90: "p90", 95: "p95", 99: "p99", 100: "most"}
+        return spread.at(percentile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +145,8 @@ def plainness(candidate: Candidate) -> tuple[float, ...]:
         shape.pipeline,
         shape.tensor,
         shape.expert,
+        shape.attention_dp,
+        shape.context,
         candidate.max_batch_size,
         candidate.max_num_tokens,
     )

@@ -6,43 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from trtllm_kit.estimate.outcome import SLO_KEYS, Slo
+from trtllm_kit.estimate.spread import Percentile
 from trtllm_kit.spec.profile_formats import WeightFormat
-from trtllm_kit.units import format_seconds, parse_seconds
+from trtllm_kit.units import parse_seconds
 
 Objective = Literal["throughput", "latency", "cost", "energy"]
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
-Percentile = Literal[50, 90, 95, 99, 100]
-PERCENTILES: tuple[Percentile, ...] = get_args(Percentile)
-SLO_KEYS = ("ttft", "tpot", "gap", "e2e")
-"""First token, time of each later token of a request, longest gap between two of its tokens, whole answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """Seconds that a share of the requests must keep; None where nothing is promised."""
-
-    ttft: float | None = None
-    tpot: float | None = None
-    gap: float | None = None
-    e2e: float | None = None
-    percentile: Percentile = 95
-    """Share of the requests, percent, that must keep each of them."""
-
-    @property
-    def limits(self) -> dict[str, float]:
-        """What is promised, by name, seconds."""
-        return {name: limit for name in SLO_KEYS if (limit := getattr(self, name)) is not None}
-
-    def words(self) -> str:
-        """Spell it as it is asked, e.g. ``ttft 500 ms, tpot 30 ms of 95 % of the requests``."""
-        if not self.limits:
-            return "none"
-        parts = ", ".join(f"{name} {format_seconds(limit)}" for name, limit in self.limits.items())
-        return f"{parts} of {self.percentile} % of the requests"
 
 
 def slo_of(text: str, percentile: Percentile = 95) -> Slo:
-    """Read ``ttft=500ms,tpot=30ms``; raises ``ValueError`` for another key, a key twice, or no duration."""
+    """Read ``ttft=500ms,tpot=30ms``; raises ``ValueError`` for another key, a key twice, no duration, or no unit."""
     limits: dict[str, float] = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, equals, value = part.partition("=")
@@ -54,6 +28,8 @@ def slo_of(text: str, percentile: Percentile = 95) -> Slo:
         limits[name] = parse_seconds(value)
         if not limits[name]:
             raise ValueError(f"{part!r}: no request takes no time")
+        if not value.rstrip()[-1].isalpha():
+            raise ValueError(f"{part!r} has no unit: {part}ms and {part}s are both asked for")
     return Slo(**limits, percentile=percentile)
 
 
@@ -67,7 +43,7 @@ class Question:
     """Requests that are always under way, over all replicas; None where a rate is given, or the load is searched."""
     rate: float | None = None
     """Requests a second over all replicas, at random times (Poisson)."""
-    slo: Slo = Slo()
+    slo: Slo = field(default_factory=Slo)
     objective: Objective = "throughput"
     weights: tuple[WeightFormat, ...] | None = None
     """Formats of the weights that may be taken; None for those of ``KNOWN_TO_HOLD`` and the profile's own."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from trtllm_kit.estimate.answer import Estimate, Figure
+from trtllm_kit.estimate.answer import Estimate
 from trtllm_kit.findings import warnings
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.tune.cost import joules_per_token, per_million_tokens, requests_per_watt
 from trtllm_kit.tune.decision import Decision, Planned, runners_up
-from trtllm_kit.tune.points import Point, missed, missed_words, worth
+from trtllm_kit.tune.points import CLOSE, Point, missed, missed_words, plainness, worth
 from trtllm_kit.tune.question import Question
 from trtllm_kit.tune.stopped import COLUMNS, by_constraint, rows
-from trtllm_kit.tune.written import different_keys
+from trtllm_kit.tune.written import different_keys, plain
 from trtllm_kit.units import format_bytes, format_seconds
 
 SHOWN_OTHERS = 8
@@ -101,7 +101,7 @@ def _planned(decision: Decision, planned: Planned | None, estimate: Estimate | N
         return None
     point, question = planned.point, decision.search.question
     return point_document(point, question) | {
-        "changes": {key: _plain(value) for key, value in planned.changes.items()},
+        "changes": {key: plain(value) for key, value in planned.changes.items()},
         "differing": sorted(differing(decision, planned)),
         "estimate": None if estimate is None else estimate.document(),
         "memory": memory_document(planned.plan),
@@ -149,6 +149,8 @@ def point_document(point: Point, question: Question) -> dict[str, Any]:
         "tensor": shape.tensor,
         "pipeline": shape.pipeline,
         "expert": shape.expert,
+        "attention_dp": shape.attention_dp,
+        "context": shape.context,
         "draft_tokens": shape.draft_tokens,
         "replicas": candidate.replicas,
         "gpus": candidate.gpus,
@@ -179,7 +181,10 @@ def other_document(point: Point, decision: Decision) -> dict[str, Any]:
     best = worth(top.point, question.objective) if top else 0.0
     share = worth(point, question.objective) / best if best else 0.0
     lost = missed_words(point.seen, question.slo)
-    return found | {"worth": share, "lost": lost or f"{share:.0%} of the winner's {question.objective}"}
+    words = f"{share:.0%} of the winner's {question.objective}"
+    if top and share >= 1 - CLOSE and plainness(point.candidate) > plainness(top.point.candidate):
+        words += ", which asks for less"
+    return found | {"worth": share, "lost": lost or words}
 
 
 def distinct(points: Iterable[Point]) -> list[Point]:
@@ -192,10 +197,21 @@ def distinct(points: Iterable[Point]) -> list[Point]:
     return list(seen.values())
 
 
-def figure_words(figure: Figure) -> tuple[str, str, str, str]:
-    """Return a figure as cells: name, value, interval, source."""
-    low, value, high = (in_unit(number, figure.unit) for number in (figure.low, figure.value, figure.high))
-    return figure.name, value, f"{low} to {high}", figure.source
+FIGURE_COLUMNS = ("figure", "value", "interval", "rests on")
+
+
+def figure_rows(figures: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str, str]]:
+    """Return figures of an estimate's document as cells of ``FIGURE_COLUMNS``."""
+    rows = []
+    for figure in figures:
+        low, value, high = (in_unit(figure[end], figure["unit"]) for end in ("low", "value", "high"))
+        rows.append((figure["name"], value, f"{low} to {high}", figure["source"]))
+    return rows
+
+
+def setting_word(value: Any) -> str:
+    """Spell a profile key's value as YAML does; nothing is ``none``."""
+    return str(value).lower() if isinstance(value, bool) else "none" if value is None else str(value)
 
 
 def in_unit(value: float, unit: str) -> str:
@@ -208,7 +224,3 @@ def in_unit(value: float, unit: str) -> str:
         return f"{value:.1%}"
     number = f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
     return f"{number} {unit}".strip()
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -71,14 +71,15 @@ class Room:
     """Cache of one request of ``max_seq_len``."""
 
     def kv_budget(self, batch: int, step_tokens: int, fraction: float) -> float:
-        """Return the bytes of the KV cache under limits; negative when the rest does not fit."""
+        """Return the bytes of a rank's KV cache under limits; negative when the rest does not fit."""
         left = self.left_bytes - (batch - 1) * self.request_bytes - step_tokens * self.token_bytes
         return left if left < 0 else left * fraction * self.cache_share
 
     def kv_tokens(self, budget: float, request_tokens: int) -> int:
-        """Return the tokens of requests of that length that a budget holds."""
+        """Return the tokens of requests of that length that a replica holds where each rank has that budget."""
         block = self.subject.tokens_per_block
-        return kv_tokens(int(budget), self.token_kv_bytes, self.sequence_kv_bytes, block, request_tokens)
+        each = kv_tokens(int(budget), self.token_kv_bytes, self.sequence_kv_bytes, block, request_tokens)
+        return each * self.subject.split.data
 
 
 def room_of(asked: Asked, shape: Shape) -> Room | Refusal:

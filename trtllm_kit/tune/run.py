@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 
@@ -20,7 +20,7 @@ from trtllm_kit.tune.measured import Ask, Compared, Times, compare, measure
 from trtllm_kit.tune.question import Question
 from trtllm_kit.tune.room import Asked, with_acceptance
 from trtllm_kit.tune.search import Search
-from trtllm_kit.tune.simulated import LONG, Load, limits_of, outcome_of
+from trtllm_kit.tune.simulated import LONG, Load, outcome_of, rates_of
 
 
 def tune(asked: Asked, correction: Correction | None = None) -> Decision:
@@ -48,13 +48,18 @@ def estimate_plan(
     load = Load(ceil(concurrency / replicas), rate)
     busy = float(replicas) if rate is not None else concurrency / load.concurrency
     outcome = outcome_of(subject, clock, question, load, LONG)
-    found = estimate(
-        clock, outcome, limits_of(question), Copies(replicas, busy, rate), percentile=question.slo.percentile
-    )
-    beams = plan.limits.max_beam_width.value
+    copies = Copies(replicas, busy, rates_of(outcome, question, load))
+    found = estimate(clock, outcome, question.slo, copies)
+    return replace(found, notes=(*found.notes, *_not_timed(plan)))
+
+
+def _not_timed(plan: Plan) -> Iterator[str]:
+    """Say which settings of a plan change what a client sees, and are in no figure."""
+    beams, pieces = plan.limits.max_beam_width.value, plan.engine.stream_interval.value
     if beams > 1:
-        found = replace(found, notes=(*found.notes, f"one beam is timed: {beams} take more of every step"))
-    return found
+        yield f"one beam is timed: {beams} take more of every step"
+    if pieces > 1:
+        yield f"gaps are those between tokens, and answers go out {pieces} tokens at a time"
 
 
 def learn(asked: Asked, ask: Ask, loads: Sequence[int]) -> Compared:

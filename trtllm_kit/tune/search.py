@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import ceil
 
 from trtllm_kit.estimate.subject import Subject
@@ -165,20 +166,16 @@ class Search:
         machine = self.asked.machines[shape.machine]
         fractions = sorted({choices.USUAL_FRACTION, profile.kv_cache.free_gpu_memory_fraction})
         replicas = choices.replica_counts(machine, shape.ranks)
-        for batch in choices.ladder(choices.BATCHES, profile.limits.max_batch_size):
-            for step in choices.ladder(choices.STEP_TOKENS, profile.limits.max_num_tokens):
-                for fraction in fractions:
-                    sized = limits_refusal(room, batch, step, fraction)
-                    budget = room.kv_budget(batch, step, fraction)
-                    tokens = 0 if sized else room.kv_tokens(budget, self.question.tokens)
-                    for chunked in (True, False):
-                        refused = sized or (None if chunked else prompt_refusal(self.question.input_tokens, step))
-                        for policy in self._policies(tokens, batch):
-                            for count in replicas:
-                                yield (
-                                    Candidate(shape, count, batch, step, chunked, fraction, policy, tokens),
-                                    refused,
-                                )
+        batches = choices.ladder(choices.BATCHES, profile.limits.max_batch_size)
+        steps = choices.ladder(choices.STEP_TOKENS, profile.limits.max_num_tokens)
+        for batch, step, fraction in product(batches, steps, fractions):
+            sized = limits_refusal(room, batch, step, fraction)
+            budget = room.kv_budget(batch, step, fraction)
+            tokens = 0 if sized else room.kv_tokens(budget, self.question.tokens)
+            whole = sized or prompt_refusal(self.question.input_tokens, step)
+            policies = self._policies(tokens, shape.split.places(batch))
+            for (chunked, refused), policy, count in product(((True, sized), (False, whole)), policies, replicas):
+                yield Candidate(shape, count, batch, step, chunked, fraction, policy, tokens), refused
 
     def _policies(self, kv_tokens: int, places: int) -> tuple[str, ...]:
         """Return the policies that make a difference: only the profile's own where every request has its blocks."""

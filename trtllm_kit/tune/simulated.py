@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
+from trtllm_kit.estimate.answer import Rates
 from trtllm_kit.estimate.batching import simulate
 from trtllm_kit.estimate.outcome import Outcome
-from trtllm_kit.estimate.outcome import Slo as Limits
 from trtllm_kit.estimate.spread import spread_of
 from trtllm_kit.estimate.subject import Subject
 from trtllm_kit.estimate.work import Clock
@@ -37,11 +38,15 @@ class Effort:
 
     def requests(self, load: Load) -> int:
         """Return how many requests there are in all: what a simulation costs grows with it."""
-        return self.counted(load) + self.warmup(load)
+        return self.counted(load) + self.warmup(load) + self.cooldown(load)
 
     def warmup(self, load: Load) -> int:
         """Return how many requests come first and count in no figure."""
         return load.concurrency
+
+    def cooldown(self, load: Load) -> int:
+        """Return how many requests come last and keep every place taken until the last that counts is answered."""
+        return ceil(1.5 * load.concurrency)  # as many again, and some more where lengths differ
 
 
 SHORT, LONG = Effort(24), Effort(128)
@@ -58,6 +63,7 @@ def workload_of(question: Question, load: Load, effort: Effort) -> Workload:
         effort.requests(load),
         question.seed,
         warmup=effort.warmup(load),
+        cooldown=effort.cooldown(load),
         shared_prefix=question.shared_prefix,
     )
 
@@ -71,43 +77,34 @@ def outcome_of(subject: Subject, clock: Clock, question: Question, load: Load, e
     return simulate(subject, clock, workload_of(question, load, effort))
 
 
-def seen_of(outcome: Outcome, question: Question, load: Load) -> Seen:
-    """Return what a search compares of a simulation; requests that can never run keep nothing.
+def rates_of(outcome: Outcome, question: Question, load: Load) -> Rates:
+    """Return what one replica answers, by Little's law, which short simulations obey as well as long ones.
 
-    An engine that keeps up with arrivals at random answers as many as come, which a short simulation only samples.
+    Users who each wait for their answer are answered once in the time of an answer. An engine that keeps up with
+    arrivals at random answers as many as come; one that does not, as many as it has places for in the time of each.
     """
-    lag = 0.0 if load.rate is None else lag_of(outcome)
-    requests, tokens = outcome.requests_per_second, outcome.output_tokens_per_second
-    if load.rate is not None and lag <= KEEPS_UP:
-        requests, tokens = load.rate, load.rate * question.mean_output
+    served = outcome.served
+    if load.rate is not None and outcome.lag <= KEEPS_UP:
+        return Rates(load.rate, load.rate * question.mean_output, given=True)
+    if not served:
+        return Rates(0.0, 0.0)
+    held = load.concurrency if load.rate is None else outcome.mean_active
+    each = outcome.e2e.mean if load.rate is None else sum(one.last - one.scheduled for one in served) / len(served)
+    answers = held / each if each > 0 else 0.0
+    return Rates(answers, answers * sum(one.answer for one in served) / len(served))
+
+
+def seen_of(outcome: Outcome, question: Question, load: Load) -> Seen:
+    """Return what a search compares of a simulation; requests that can never run keep nothing."""
+    rates = rates_of(outcome, question, load)
     return Seen(
         ttft=outcome.ttft,
         tpot=outcome.tpot,
         gap=spread_of(served.longest_gap for served in outcome.served),
         e2e=outcome.e2e,
-        requests_per_s=requests,
-        tokens_per_s=tokens,
-        keeps=outcome.kept_share(limits_of(question)),
+        requests_per_s=rates.answers,
+        tokens_per_s=rates.tokens,
+        keeps=outcome.kept_share(question.slo),
         refused=sum(count for _, count in outcome.refused),
-        lag=lag,
+        lag=0.0 if load.rate is None else outcome.lag,
     )
-
-
-def lag_of(outcome: Outcome) -> float:
-    """Return by how much the wait of requests grows in each second of their arrival, seconds; 0 where it falls.
-
-    It compares the last third of the arrivals with the first.
-    """
-    come = sorted(outcome.served, key=lambda served: served.arrival)
-    third = len(come) // 3
-    if not third:
-        return 0.0
-    first, last = come[:third], come[-third:]
-    between = (sum(served.arrival for served in last) - sum(served.arrival for served in first)) / third
-    grown = (sum(served.queue for served in last) - sum(served.queue for served in first)) / third
-    return max(0.0, grown / between) if between > 0 else 0.0
-
-
-def limits_of(question: Question) -> Limits:
-    """Return the promise of a question as the simulation judges requests by."""
-    return Limits(**question.slo.limits)

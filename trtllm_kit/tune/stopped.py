@@ -50,8 +50,9 @@ def by_constraint(stopped: Iterable[Stopped]) -> list[Constraint]:
 
 
 COLUMNS = (
-    "machine", "weights", "kv_cache", "tensor", "pipeline", "expert", "draft_tokens", "replicas", "max_batch_size",
-    "max_num_tokens", "chunked_prefill", "kv_fraction", "policy", "constraint", "message", "compared",
+    "machine", "weights", "kv_cache", "tensor", "pipeline", "expert", "attention_dp", "context", "draft_tokens",
+    "replicas", "max_batch_size", "max_num_tokens", "chunked_prefill", "kv_fraction", "policy", "constraint", "message",
+    "compared",
 )  # fmt: skip
 """Of the rows that ``rows`` yields."""
 
@@ -70,6 +71,6 @@ def rows(stopped: Iterable[Stopped]) -> Iterator[list[Any]]:
                 candidate.kv_fraction,
                 candidate.policy,
             ]
-        ranks = [shape.tensor, shape.pipeline, shape.expert, shape.draft_tokens]
+        ranks = [shape.tensor, shape.pipeline, shape.expert, shape.attention_dp, shape.context, shape.draft_tokens]
         formats = [shape.weights, shape.kv_cache]
         yield [shape.machine, *formats, *ranks, *limits, why.constraint, why.message, why.compared]

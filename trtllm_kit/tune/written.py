@@ -29,7 +29,7 @@ def profile_text(
     document: dict[str, Any] = {"base": based_on(base, target), "name": name_of(target, profile.name)}
     for key, value in changes.items():
         if key in different:
-            _put(document, key.split("."), _plain(value))
+            _put(document, key.split("."), plain(value))
     head = "".join(f"# {line}\n" if line else "#\n" for line in comments)
     return head + "\n" + yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
 
@@ -37,7 +37,7 @@ def profile_text(
 def different_keys(profile: DeployProfile, changes: Mapping[str, Any]) -> set[str]:
     """Return the dotted keys of changes whose value is another than the profile's."""
     own = profile.model_dump(mode="json")
-    return {key for key, value in changes.items() if _at(own, key) != _plain(value)}
+    return {key for key, value in changes.items() if _at(own, key) != plain(value)}
 
 
 def based_on(base: str, target: Path) -> str:
@@ -54,7 +54,8 @@ def name_of(target: Path, other: str) -> str:
     return stem or f"{other[: _LONGEST_NAME - 6]}-tuned"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as YAML and JSON have it: tuples as lists."""
     return list(value) if isinstance(value, tuple) else value
 
 
