@@ -26,6 +26,8 @@ class Frozen:
     _required: ClassVar[frozenset[str]] = frozenset()
     _defaults: ClassVar[dict[str, Any]] = {}
     _floats: ClassVar[tuple[str, ...]] = ()
+    unsaid: ClassVar[frozenset[str]] = frozenset()
+    """Fields that a document leaves out while they have their default, so that adding them changes no digest."""
 
     def __init_subclass__(cls) -> None:
         """Collect the fields of the class and its bases."""
@@ -99,7 +101,12 @@ class Frozen:
 
     def model_dump(self, *, mode: str = "json") -> dict[str, Any]:  # noqa: ARG002  # as pydantic's
         """Return it as JSON's own types, to be read and not to be changed; fields in the order they are declared."""
-        return {name: _plain(self.__dict__[name]) for name in self.field_names}
+        held, unsaid = self.__dict__, self.unsaid
+        return {
+            name: _plain(held[name])
+            for name in self.field_names
+            if name not in unsaid or held[name] != self._defaults[name]
+        }
 
     def model_dump_json(self) -> str:
         """Return it as JSON."""

@@ -15,10 +15,10 @@ from trtllm_kit.findings import errors
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.spec.model import Attention, Layer, ModelSpec
-from trtllm_kit.spec.profile_sections import AllReduce, MoeBackend
+from trtllm_kit.spec.profile_sections import GATED, AllReduce, MoeBackend
 from trtllm_kit.upstream import known_releases, release
 from trtllm_kit.upstream.llm_api import llm_api_key, unknown_llm_api_keys
-from trtllm_kit.upstream.speculation import KINDS, releases_read
+from trtllm_kit.upstream.speculation import KINDS, api_kinds, releases_read
 
 
 def sliding(window: int) -> ModelSpec:
@@ -68,15 +68,19 @@ def test_every_key_written_is_known_to_the_release(changes: dict[str, Any], mode
 
 
 def _speculation(kind: str) -> st.SearchStrategy[dict[str, Any]]:
-    gate = st.one_of(
+    gate: st.SearchStrategy[dict[str, Any]] = st.one_of(
         st.just({}),
         st.fixed_dictionaries({"acceptance_threshold": st.floats(0, 1), "acceptance_window": st.integers(1, 500)}),
     )
+    gate = st.just({}) if kind not in GATED else gate
     own: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "eagle3": {"draft_checkpoint": st.just("draft"), "capture_layers": st.none() | st.just((1, 2, 3))},
         "mtp": {},
         "ngram": {"max_ngram": st.just("auto") | st.integers(1, 8)},
         "draft_target": {"draft_checkpoint": st.just("draft")},
+        "pard": {"draft_checkpoint": st.just("draft")},
+        "sa": {"max_ngram": st.just("auto") | st.integers(1, 8)},
+        "auto": {},
     }
     keys = {"kind": st.just(kind), "draft_tokens": st.integers(1, 8), **own[kind]}
     return st.builds(lambda one, other: one | other, st.fixed_dictionaries(keys), gate)
@@ -112,7 +116,8 @@ def test_no_engine_setting_or_speculation_is_written_that_the_release_refuses(
     made = plan_of(changes | {"trtllm_version": version}, model)
     document = llm_api_document(made)
     assert () == unknown_llm_api_keys(made.release.value, document)
-    assert ("speculation" in changes) == ("speculative_config" in document)
+    known = "speculation" in changes and changes["speculation"]["kind"] in api_kinds(version)
+    assert known == ("speculative_config" in document)
     if errors(made.findings):
         return
     for key, value in flat({name: one for name, one in document.items() if name != "speculative_config"}):
@@ -128,11 +133,12 @@ def test_what_speculation_asks_is_written_or_a_finding(asked: dict[str, Any], ve
     """Each key has its field, with the value in the release's measure, or a finding says that it is left out."""
     made = plan_of({"speculation": asked, "trtllm_version": version}, with_prediction_layers())
     left_out = [finding for finding in made.findings if "have a field" in finding.message]
+    left_out += [finding for finding in made.findings if "so none is written" in finding.message]
     assert not (left_out and version in releases_read())
     if errors(made.findings) or left_out:
         return
     written = llm_api_document(made)["speculative_config"]
-    assert asked["draft_tokens"] == written["max_draft_len"]
+    assert (None if asked["kind"] == "auto" else asked["draft_tokens"]) == written.get("max_draft_len")
     assert asked.get("draft_checkpoint") == written.get("speculative_model", written.get("speculative_model_dir"))
     assert list(asked.get("capture_layers") or ()) == written.get("eagle3_layers_to_capture", [])
     if "acceptance_threshold" in asked:
@@ -165,6 +171,16 @@ def with_prediction_layers() -> ModelSpec:
         ("1.2.1", {"kind": "mtp", "draft_tokens": 2},
          {"decoding_type": "MTP", "max_draft_len": 2, "num_nextn_predict_layers": 2}),
         ("main", {"kind": "mtp", "draft_tokens": 2}, {"decoding_type": "MTP", "max_draft_len": 2}),
+        ("main", {"kind": "pard", "draft_tokens": 5, "draft_checkpoint": "d"},
+         {"decoding_type": "PARD", "max_draft_len": 5, "speculative_model": "d"}),
+        ("1.3.0rc14", {"kind": "pard", "draft_tokens": 5, "draft_checkpoint": "d"},
+         {"decoding_type": "PARD", "max_draft_len": 5, "speculative_model": "d"}),
+        ("main", {"kind": "sa", "draft_tokens": 4, "acceptance_threshold": 0.5, "acceptance_window": 9},
+         {"decoding_type": "SA", "max_draft_len": 4, "acceptance_rate_threshold": 0.5,
+          "acceptance_rate_window_size": 9}),
+        ("main", {"kind": "sa", "draft_tokens": 4, "max_ngram": 3},
+         {"decoding_type": "SA", "max_draft_len": 4, "max_matching_ngram_size": 3}),
+        ("1.0.0", {"kind": "auto", "draft_tokens": 4}, {"decoding_type": "AUTO"}),
         ("1.1.0", {"kind": "ngram", "draft_tokens": 4},
          {"decoding_type": "NGram", "max_draft_len": 4, "max_matching_ngram_size": 2}),
         ("1.2.1", {"kind": "draft_target", "draft_tokens": 4, "draft_checkpoint": "d"},

@@ -226,17 +226,14 @@ def test_a_near_plan_is_not_accused(case: str) -> None:
     assert [] == [f for f in findings(near, rule, severity) if marks in re.sub(r"[\d,.]+", "", f.compared)]
 
 
-ENGINES = "PF29"
-"""Of every plan with trtllm-build: trtkit writes no repository for its engines."""
 NO_CONTAINER = "PF19"
 BESIDE: dict[str, set[str]] = {
-    **{case: {ENGINES} for case in ("E01", "E02", "E03", "E04", "E06", "E07", "R01", "R06", "M14", "D01")},
     **{case: {NO_CONTAINER} for case in ("C29", "C35", "M15", "K12")},
-    "C17": {ENGINES, "PF34"},
+    "C17": {"PF34"},
     "C18": {"PF7", "PF45"},
     "C26": {"PF45"},
     "C28": {NO_CONTAINER, "PF13"},
-    "K05": {ENGINES, "PF23"},
+    "K05": {"PF23"},
 }
 """Rules that rightly warn of a near plan: of its toolchain, its release, or a format nobody listed for the model."""
 

@@ -236,8 +236,6 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "runtime.tokens_per_block is 64, ", "kv_cache.tokens_per_block: 32, or trtllm_version: 1.1.0"),
     ("PF26", ERROR, llama_8b(), hardware(), {"trtllm_version": "main", "toolchain": "mock"},
      "main has llm-api", "toolchain: auto"),
-    ("PF29", WARNING, llama_8b(), hardware(), {"trtllm_version": "0.21"}, "toolchain trtllm-build, release 0.21.0",
-     "serve the engine folder with the tensorrtllm backend of the release's container"),
     ("PF27", ERROR, llama_8b(), hardware(), {"kv_cache.tokens_per_block": 48, "trtllm_version": "main"},
      "tokens_per_block 48; main refuses it", "kv_cache.tokens_per_block: 32"),
     ("PF27", WARNING, llama_8b(), hardware(), {"kv_cache.tokens_per_block": 31},
@@ -255,9 +253,10 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
      "hardware cpu-rehearsal is a cpu", "runtime: reference (real text) or runtime: simulated (paced tokens)"),
     ("PF29", ERROR, llama_8b(), hardware(), {"toolchain": "mock"},
      "runtime tensorrt_llm, toolchain mock", "runtime: simulated (paced tokens), or toolchain: llm-api"),
-    ("PF29", ERROR, llama_8b(), hardware(),
-     {"toolchain": "mock", "runtime": "simulated", "trtllm_version": "0.17.0"},
-     "0.17.0 serves engines through the C++ backend; the model is in 0.19.0 and later", "trtllm_version: 0.19.0"),
+    ("PF29", ERROR, llama_8b(), hardware(8),
+     {"toolchain": "trtllm-build", "parallelism.tensor": 1, "parallelism.replicas": 2,
+      "environment": {"TRTLLM_ORCHESTRATOR": "1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES": "0"}},
+     "2 instances, TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES=0", "parallelism.replicas: 1"),
     ("PF30", ERROR, llama_8b(), hardware(), {"serve.grpc_port": 8000},
      "serve.http_port 8000, serve.grpc_port 8000", "serve.grpc_port: 8003"),
     ("PF30", ERROR, llama_8b(), hardware(), {"serve.http_port": 65535, "serve.metrics_port": 65535},
@@ -313,6 +312,11 @@ SPEAKS: list[tuple[str, Severity, ModelSpec, Hardware, dict[str, Any], str, str]
     ("PF45", WARNING, deepseek_v3(4), hardware(8), {"quantization.weights": "fp8", "trtllm_version": "main"},
      "DeepseekV3ForCausalLM: fp8_block, nvfp4 (read in 1.2.1)",
      "quantization.weights: bf16, or try it on one request before you rely on it"),
+    ("PF46", WARNING, llama_8b(), hardware(2), {"parallelism.tensor": 2, "parallelism.attention_dp": True},
+     "known of no release; not confirmed for this release", "parallelism.attention_dp: false"),
+    ("PF47", ERROR, llama_8b(), hardware(2), {"parallelism.context": 2},
+     "parallelism.context 2, toolchain llm-api; there context ranks are for generation alone",
+     "parallelism.context: 1, or toolchain: trtllm-build in a release that builds engines"),
     ("PF2", INFO, deepseek_v3(4), hardware(8), {"parallelism.tensor": 8},
      "1 KV head, 8 tensor ranks, 1 a rank", "parallelism.tensor: 1 (holds what is asked too, and leaves 7 GPUs idle)"),
 ]  # fmt: skip
@@ -438,6 +442,18 @@ def test_pipeline_stages_on_pcie_are_not_spoken_of() -> None:
     """Stages exchange the hidden state once, so PCIe carries them."""
     found = findings(llama_8b(), load_hardware("l40sx8"), {"parallelism.pipeline": 2})
     assert "PF20" not in {finding.rule for finding in found}
+
+
+def test_every_pipeline_stage_has_a_batch_under_way() -> None:
+    """Two stages hold two batches of 32, so 64 requests at once are legal, and of 100 each batch needs 50."""
+    two = {"parallelism.pipeline": 2, "limits.max_batch_size": 32}
+    assert "PF22" not in {
+        finding.rule for finding in findings(llama_8b(), hardware(2), two | {"load.min_concurrency": 64})
+    }
+    found = findings(llama_8b(), hardware(2), two | {"load.min_concurrency": 100})
+    assert [("min_concurrency 100, max_batch_size 32 in each of 2 batches", "limits.max_batch_size: 50")] == [
+        (finding.compared, finding.suggestion) for finding in found if finding.rule == "PF22"
+    ]
 
 
 def test_errors_come_first() -> None:

@@ -13,7 +13,7 @@ from trtllm_kit.plan.effective import Effective, effective
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.upstream.rewrites import rewrites
 
-AUTO = {"speculation": {"kind": "auto", "draft_tokens": 7}}
+AUTO = {"speculation.kind": "auto", "speculation.draft_tokens": 7}
 NGRAM = {"speculation": {"kind": "ngram", "draft_tokens": 7}}
 GATE = {"speculation": {"kind": "ngram", "draft_tokens": 3, "acceptance_threshold": 0.6, "acceptance_window": 32}}
 INT8 = {"quantization.weights": "int8_wo", "quantization.kv_cache": "int8"}

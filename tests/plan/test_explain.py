@@ -68,7 +68,7 @@ def test_an_option_of_the_builder_is_followed_through_the_releases() -> None:
 def test_words_of_a_release_are_listed_with_it() -> None:
     """Who reads the kind sees how each release spells it."""
     allowed = {one.release: one.allowed for one in explain("speculation.kind", ()).becomes}
-    assert ("Eagle", "MTP", "NGram", "DraftTarget") == allowed["1.2.1"]
+    assert ("Eagle", "MTP", "NGram", "DraftTarget", "AUTO") == allowed["1.2.1"]
     assert "Eagle3" in allowed["main"]
 
 

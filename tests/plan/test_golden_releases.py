@@ -1,4 +1,4 @@
-"""One profile on every release and toolchain, and a hybrid model: plan, steps and LLM-API YAML as recorded.
+"""One profile on every release and toolchain, a hybrid model, ways to draft: plan, steps and LLM-API YAML as recorded.
 
 The shipped profiles, all of them for one release, are in ``test_golden.py``. After a wanted change:
 ``pytest tests/plan --update-golden``, and read the diff.
@@ -7,6 +7,7 @@ The shipped profiles, all of them for one release, are in ``test_golden.py``. Af
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -34,12 +35,18 @@ PAIRS = tuple(
 PLAIN = {"quantization.weights": "bf16", "quantization.kv_cache": "bf16"}
 HYBRID = {"nemotron-3-nano-30b": "1.2.1"}
 """Models whose layers keep a recurrent state or attend, with a release that lists them."""
-NAMES = (*(f"{version}.{toolchain}" for version, toolchain in PAIRS), *HYBRID)
+DRAFTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "drafts-pard": ("main", {"kind": "pard", "draft_tokens": 4, "draft_checkpoint": "/models/draft"}),
+    "drafts-sa": ("main", {"kind": "sa", "draft_tokens": 4, "max_ngram": 3}),
+    "drafts-auto": ("1.2.1", {"kind": "auto", "draft_tokens": 4}),
+}
+"""Speculation that the shipped profiles do not ask for, with a release that has it."""
+NAMES = (*(f"{version}.{toolchain}" for version, toolchain in PAIRS), *HYBRID, *DRAFTED)
 
 
-def planned(model: str, version: str, toolchain: str) -> Plan:
+def planned(model: str, version: str, toolchain: str, changes: dict[str, Any] | None = None) -> Plan:
     """Plan a model on one release with one toolchain."""
-    wanted = {"trtllm_version": version, "toolchain": toolchain} | (PLAIN if model in HYBRID else {})
+    wanted = {"trtllm_version": version, "toolchain": toolchain} | (PLAIN if model in HYBRID else {}) | (changes or {})
     loaded = with_changes(load_profile(BASE), wanted)
     return make_plan(golden_model(model), loaded, hardware_for(loaded.profile))
 
@@ -48,6 +55,9 @@ def made_for(name: str) -> Plan:
     """Plan what a golden file is named after."""
     if name in HYBRID:
         return planned(name, HYBRID[name], "llm-api")
+    if name in DRAFTED:
+        release_of_it, asked = DRAFTED[name]
+        return planned(MODEL, release_of_it, "llm-api", {"speculation": asked})
     version, _, toolchain = name.rpartition(".")
     return planned(MODEL, version, toolchain)
 
@@ -114,7 +124,7 @@ def test_a_hybrid_keeps_states_beside_its_cache() -> None:
 
 def test_no_recorded_release_is_left_over() -> None:
     """A release that is gone takes its files with it."""
-    written = [name for name in NAMES if name in HYBRID or name.endswith(".llm-api")]
+    written = [name for name in NAMES if name in HYBRID or name in DRAFTED or name.endswith(".llm-api")]
     wanted = {f"{name}.json" for name in NAMES} | {f"{name}.llm_args.yaml" for name in written}
 
     assert wanted == {path.name for path in FOLDER.iterdir()}

@@ -93,6 +93,13 @@ def test_states_are_a_term_that_grows_with_the_batch_alone(machine: Hardware) ->
     assert [16 * each, 32 * each, 16 * each] == found
 
 
+def test_every_micro_batch_has_states(machine: Hardware) -> None:
+    """With two stages a rank keeps the states of two micro-batches of 16, for the two Mamba layers of one stage."""
+    base = sizing(small("nemotron-h"), machine, Split(pipeline=2))
+    found = {term.name: term.bytes for term in memory_plan(base).terms}
+    assert 2 * 16 * state_bytes_per_sequence(base.model.layers, 1) == found["recurrent states"]
+
+
 def test_a_stage_that_caches_nothing_holds_its_batch(machine: Hardware) -> None:
     """Of a hybrid cut between its layers, one stage may have states alone: the batch it has room for is the answer."""
     model = small("nemotron-h")

@@ -123,6 +123,14 @@ def test_changed_keys_count_as_set_by_the_profile() -> None:
     assert "profile" == settle(llama_8b(), changed, hardware(2)).parallelism.tensor.source
 
 
+def test_a_whole_section_that_is_set_counts_key_by_key() -> None:
+    """What a section gives was asked, and what it leaves at none was not."""
+    asked = {"kind": "eagle3", "draft_tokens": 3, "draft_checkpoint": "x", "capture_layers": None}
+    changed = with_changes(profile(), {"speculation": asked})
+    given = {name for name in asked if changed.source(f"speculation.{name}") == "profile"}
+    assert {"kind", "draft_tokens", "draft_checkpoint"} == given
+
+
 def test_steps_are_never_made_smaller_than_a_full_batch() -> None:
     """Halving stops where every request still gets its token in one step, which 3,000 requests reach at 4,096."""
     loaded = profile({"limits.max_batch_size": 3000, "limits.max_num_tokens": 16384})

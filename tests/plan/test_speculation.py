@@ -16,7 +16,7 @@ from trtllm_kit.plan.settle import settle
 from trtllm_kit.plan.speculation import Drafting, DraftMemory, draft_memory, logit_rows
 from trtllm_kit.spec.draft import DraftFacts
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.spec.profile_sections import Speculation
+from trtllm_kit.spec.profile_sections import NEEDED, Speculation
 
 HEAD = DraftFacts(
     architectures=("LlamaForCausalLMEagle3",), hidden_size=4096, intermediate_size=14336, num_hidden_layers=1,
@@ -30,7 +30,7 @@ SMALL = DraftFacts(
 
 def taken(kind: str, draft: DraftFacts | None = None, model: ModelSpec | None = None, **changes: Any) -> DraftMemory:
     """Return what three drafted tokens take on one rank of release 1.2.1."""
-    named = {"draft_checkpoint": "x"} if kind in ("eagle3", "draft_target") else {}
+    named = {"draft_checkpoint": "x"} if kind in NEEDED["draft_checkpoint"] else {}
     asked = Speculation.model_validate({"kind": kind, "draft_tokens": 3, **named})
     drafting = Drafting(asked, changes.get("version", "1.2.1"), draft)
     return draft_memory(drafting, model or llama_8b(), changes.get("split", Split()))
@@ -96,6 +96,35 @@ def test_ngram_takes_tokens_only() -> None:
     assert (0, 0, 3) == (drafts.weight_bytes, sum(drafts.attentions.values()), drafts.tokens)
 
 
+def test_a_parallel_draft_model_is_counted_whole_with_its_masks() -> None:
+    """Its weights and layers are those of any draft model; four drafts a step are eight tokens, and three more held."""
+    small = taken("pard", SMALL, llama_70b(), version="main")
+    assert taken("draft_target", SMALL, llama_70b()).weight_bytes == small.weight_bytes
+    assert {8: 16} == {kind.kv_heads: count for kind, count in small.attentions.items()}
+    assert 2 * 3 - 1 + 3 - 1 == small.tokens
+    asked = Speculation.model_validate({"kind": "pard", "draft_tokens": 4, "draft_checkpoint": "x"})
+    assert 8 == logit_rows(Drafting(asked, "main", SMALL))
+
+
+def test_what_looks_text_up_takes_tokens_only() -> None:
+    """The suffix automaton drafts on the GPU and keeps no cache of its own; AUTO is n-grams."""
+    found = {kind: taken(kind, version="main") for kind in ("sa", "auto")}
+    assert [(0, 0, 5), (0, 0, 3)] == [
+        (one.weight_bytes, sum(one.attentions.values()), one.tokens) for one in found.values()
+    ]
+
+
+def test_auto_is_counted_with_the_drafts_that_the_release_takes() -> None:
+    """Seven are asked; n-grams of three are drafted, and of five where no more than four requests run at once."""
+    asked = {"speculation.kind": "auto", "speculation.draft_tokens": 7}
+    taken_by = {batch: planned(asked | {"limits.max_batch_size": batch}).speculation for batch in (4, 5)}
+    assert {4: (5, "upstream"), 5: (3, "upstream")} == {
+        batch: (made.draft_tokens.value, made.draft_tokens.source) for batch, made in taken_by.items() if made
+    }
+    many, few = planned(asked), planned({"speculation.kind": "ngram", "speculation.draft_tokens": 3})
+    assert few.memory == many.memory
+
+
 def test_the_plan_counts_weights_cache_tokens_and_logits_of_the_drafts() -> None:
     """Each of the four shows in the memory table of a plan."""
     bare = planned({})
@@ -109,12 +138,14 @@ def test_the_plan_counts_weights_cache_tokens_and_logits_of_the_drafts() -> None
 
 
 @settings(max_examples=40, deadline=None)
-@given(kind=st.sampled_from(["eagle3", "ngram", "draft_target"]), tokens=st.integers(1, 16))
+@given(kind=st.sampled_from(["eagle3", "ngram", "draft_target", "pard", "sa", "auto"]), tokens=st.integers(1, 16))
 def test_more_drafts_never_let_more_sequences_fit(kind: str, tokens: int) -> None:
     """Every drafted token costs something or nothing, and never gives memory back."""
-    named = {"draft_checkpoint": "x"} if kind != "ngram" else {}
+    named = {"draft_checkpoint": "x"} if kind in NEEDED["draft_checkpoint"] else {}
+    release = {"trtllm_version": "main"} if kind in ("pard", "sa") else {}
     fewer, more = (
-        planned({"speculation": {"kind": kind, "draft_tokens": count, **named}}) for count in (tokens, tokens + 1)
+        planned({"speculation": {"kind": kind, "draft_tokens": count, **named}} | release)
+        for count in (tokens, tokens + 1)
     )
     assert more.memory.sequences <= fewer.memory.sequences
     assert more.memory.kv_bytes_longest >= fewer.memory.kv_bytes_longest

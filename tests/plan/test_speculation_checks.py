@@ -18,6 +18,10 @@ EAGLE = {"kind": "eagle3", "draft_tokens": 3, "draft_checkpoint": "x"}
 MTP = {"kind": "mtp", "draft_tokens": 1}
 NGRAM = {"kind": "ngram", "draft_tokens": 3}
 TARGET = {"kind": "draft_target", "draft_tokens": 3, "draft_checkpoint": "x"}
+PARD = {"kind": "pard", "draft_tokens": 4, "draft_checkpoint": "x"}
+SUFFIX = {"kind": "sa", "draft_tokens": 4}
+AUTO = {"kind": "auto", "draft_tokens": 4}
+MEDUSA = {"kind": "medusa", "draft_tokens": 4}
 GATE = {"acceptance_threshold": 0.6, "acceptance_window": 32}
 HEAD = DraftFacts(
     architectures=("LlamaForCausalLMEagle3",), hidden_size=4096, intermediate_size=14336, num_hidden_layers=1,
@@ -48,6 +52,17 @@ SPEAKS: list[tuple[Severity, dict[str, Any], ModelSpec, str, str]] = [
      "eagle3_layers_to_capture is in 1.1.0, 1.2.1, main", "leave speculation.capture_layers out"),
     (WARNING, {"speculation": TARGET, "trtllm_version": "1.3.0rc14"}, llama_8b(),
      "decoding_type Draft_Target, of DraftTarget, Draft_Target", "or try it"),
+    (ERROR, {"speculation": PARD, "trtllm_version": "1.2.1"}, llama_8b(),
+     "llm-api with 1.2.1; it drafts with eagle3, mtp, ngram, draft_target, auto", "trtllm_version: main"),
+    (ERROR, {"speculation": SUFFIX, "trtllm_version": "1.0.0"}, llama_8b(),
+     "llm-api with 1.0.0; it drafts with eagle3, mtp", "trtllm_version: main"),
+    (WARNING, {"speculation": SUFFIX, "trtllm_version": "1.2.0"}, llama_8b(), "llm-api with 1.2.0", "trtllm_version:"),
+    (ERROR, {"speculation": MEDUSA, "trtllm_version": "1.2.0", "toolchain": "llm-api"}, llama_8b(),
+     "llm-api with 1.2.0", "toolchain: trtllm-build"),
+    (WARNING, {"speculation": PARD, "parallelism.pipeline": 2, "trtllm_version": "main"}, llama_8b(),
+     "parallelism.pipeline 2", "parallelism.pipeline: 1"),
+    (WARNING, {"speculation": AUTO, "engine.overlap_scheduler": True}, llama_8b(),
+     "engine.overlap_scheduler true", "engine.overlap_scheduler: auto"),
     (ERROR, {"speculation": EAGLE, "parallelism.pipeline": 2}, llama_8b(),
      "parallelism.pipeline 2", "parallelism.pipeline: 1"),
     (WARNING, {"speculation": EAGLE, "parallelism.pipeline": 2, "trtllm_version": "1.1.0"}, llama_8b(),
@@ -81,10 +96,17 @@ def test_the_rule_names_the_numbers_and_what_works(
 
 
 @pytest.mark.parametrize("version", ["1.0.0", "1.1.0", "1.2.1", "1.3.0rc14", "main"])
-@pytest.mark.parametrize("asked", [EAGLE, MTP, NGRAM])
+@pytest.mark.parametrize("asked", [EAGLE, MTP, NGRAM, AUTO])
 def test_sound_speculation_is_silent_in_every_release(version: str, asked: dict[str, Any]) -> None:
     """What each release has, under the name it has, is no finding."""
     assert [] == found({"speculation": asked, "trtllm_version": version}, model=with_layers(1))
+
+
+@pytest.mark.parametrize("version", ["1.3.0rc14", "main"])
+@pytest.mark.parametrize("asked", [PARD, SUFFIX | {"max_ngram": 3}, SUFFIX])
+def test_kinds_of_1_3_are_silent_from_there_on(version: str, asked: dict[str, Any]) -> None:
+    """A parallel draft model and the suffix automaton are taken by the releases that have them."""
+    assert [] == found({"speculation": asked, "trtllm_version": version})
 
 
 @pytest.mark.parametrize(
@@ -124,6 +146,7 @@ def test_a_whole_draft_model_needs_the_same_words_only() -> None:
     """Width and architecture of a draft model are its own business."""
     small = HEAD.model_copy(update={"hidden_size": 2048, "architectures": ("LlamaForCausalLM",)})
     assert [] == found({"speculation": TARGET}, small)
+    assert [] == found({"speculation": PARD, "trtllm_version": "main"}, small)
 
 
 def test_a_draft_that_is_not_here_is_a_warning_and_a_broken_one_an_error() -> None:

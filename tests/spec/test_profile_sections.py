@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -12,18 +12,25 @@ from pydantic import ValidationError
 
 from trtllm_kit.errors import ProfileError
 from trtllm_kit.spec.load import load_profile
-from trtllm_kit.spec.profile_sections import NEEDED, POSSIBLE, Engine, Speculation
+from trtllm_kit.spec.profile_sections import NEEDED, POSSIBLE, Engine, Speculation, SpeculationKind
 
-KINDS = ("eagle3", "mtp", "ngram", "draft_target")
-OWN: dict[str, Any] = {"draft_checkpoint": "a/folder", "capture_layers": (1, 15, 28), "max_ngram": 4}
+KINDS = get_args(SpeculationKind)
+OWN: dict[str, Any] = {
+    "draft_checkpoint": "a/folder", "capture_layers": (1, 15, 28), "max_ngram": 4, "acceptance_threshold": 0.5,
+}  # fmt: skip
 HEAD = "schema_version: 1\nname: x\nhardware: h200x1\ntrtllm_version: 1.2.1\n"
 
 
 def legal(kind: str) -> dict[str, Any]:
     """Return every key that means something to a kind."""
     words = {**NEEDED, **POSSIBLE}
-    gate = {"acceptance_threshold": 0.5, "acceptance_window": 10}
-    return {"kind": kind, "draft_tokens": 3, **gate, **{key: OWN[key] for key in OWN if kind in words[key]}}
+    own = {key: OWN[key] for key in OWN if kind in words[key]}
+    return {
+        "kind": kind,
+        "draft_tokens": 3,
+        **own,
+        **({"acceptance_window": 10} if "acceptance_threshold" in own else {}),
+    }
 
 
 def problems(tmp_path: Path, text: str) -> list[str]:
@@ -52,7 +59,7 @@ def test_a_key_is_taken_by_exactly_the_kinds_it_means_something_to(kind: str, ke
         return
     with pytest.raises(ValidationError) as caught:
         Speculation.model_validate(document)
-    assert [(key,)] == [one["loc"] for one in caught.value.errors()]
+    assert (key,) in [one["loc"] for one in caught.value.errors()]
 
 
 def test_all_that_is_wrong_with_speculation_is_told_at_once(tmp_path: Path) -> None:
@@ -68,7 +75,7 @@ def test_all_that_is_wrong_with_speculation_is_told_at_once(tmp_path: Path) -> N
         "speculation.max_ngram", "engine.stream_interval",
     } == set(starts)  # fmt: skip
     assert 5 == len(found)
-    assert any("has no meaning with kind eagle3, only with ngram; leave it out" in problem for problem in found)
+    assert any("has no meaning with kind eagle3, only with ngram and sa; leave it out" in problem for problem in found)
     assert any("missing; kind eagle3 needs the folder or hub id" in problem for problem in found)
 
 
@@ -86,6 +93,17 @@ def test_what_a_base_sets_can_be_taken_back_as_the_message_says(tmp_path: Path) 
     assert "ngram" == getattr(load_profile(str(file)).profile.speculation, "kind", None)
 
 
+def test_what_chooses_for_itself_or_is_built_in_has_no_draft_gate(tmp_path: Path) -> None:
+    """AUTO ignores every field, and engines have no gate: both halves of it are refused."""
+    gate = "draft_tokens: 3, acceptance_threshold: 0.6, acceptance_window: 8}\n"
+    kinds = "eagle3, mtp, ngram, draft_target, pard and sa"
+    for kind in ("auto", "medusa"):
+        assert [
+            f"speculation.{key}: has no meaning with kind {kind}, only with {kinds}; leave it out"
+            for key in ("acceptance_threshold", "acceptance_window")
+        ] == problems(tmp_path, f"speculation: {{kind: {kind}, {gate}")
+
+
 def test_half_a_draft_gate_is_refused(tmp_path: Path) -> None:
     """A window without a threshold does nothing, and a threshold needs one."""
     found = problems(tmp_path, "speculation: {kind: mtp, draft_tokens: 1, acceptance_window: 8}\n")
@@ -95,7 +113,7 @@ def test_half_a_draft_gate_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_kind_is_answered_with_the_known_ones(tmp_path: Path) -> None:
     """The kind is checked before the keys that depend on it."""
     found = problems(tmp_path, "speculation: {kind: eagle2, draft_tokens: 1}\n")
-    allowed = "eagle3, mtp, ngram, draft_target, medusa, eagle, redrafter, lookahead"
+    allowed = "eagle3, mtp, ngram, draft_target, pard, sa, auto, medusa, eagle, redrafter, lookahead"
     assert [f"speculation.kind: found eagle2 (text); allowed one of {allowed}; did you mean eagle?"] == found
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trtllm_kit.spec.profile_sections import GATED, SpeculationKind
 from trtllm_kit.upstream.speculation import (
+    ENGINE_KINDS,
     KINDS,
     Kind,
     api_kinds,
@@ -126,7 +128,7 @@ def test_layers_of_kv_cache_follow_the_release(kind: Kind, version: str, layers:
 
 @given(kind=st.sampled_from(KINDS), version=st.sampled_from(READ), tokens=st.integers(1, 64))
 def test_a_sequence_holds_at_least_its_drafts_and_at_most_twice_as_much(kind: Kind, version: str, tokens: int) -> None:
-    """Drafts and masks are in the cache while they are checked; a shared engine keeps one fewer than the drafts again."""
+    """Drafts and masks are in the cache while they are checked; a shared engine keeps up to a draft fewer again."""
     step = step_tokens(kind, version, tokens)
     assert tokens <= step - 1 <= extra_kv_tokens(kind, version, tokens) < step + tokens
 
@@ -146,7 +148,6 @@ def test_auto_alone_drafts_as_many_tokens_as_it_likes(kind: Kind, batch: int, to
 @pytest.mark.parametrize(
     ("version", "kinds"),
     [
-        ("0.21.0", ()),
         ("1.2.1", ("eagle3", "mtp", "ngram", "draft_target", "auto")),
         ("1.3.0rc2", ("eagle3", "mtp", "ngram", "draft_target", "pard", "auto")),
         ("1.3.0rc5", KINDS),
@@ -170,3 +171,9 @@ def test_architectures_of_drafts_are_told_apart() -> None:
     """The first EAGLE is no EAGLE-3, and other models are not known as drafts at all."""
     known = {name: draft_architecture(name) for name in ("LlamaForCausalLMEagle3", "LlamaForCausalLMEagle", "Other")}
     assert [True, False, None] == [row.eagle3 if row else None for row in known.values()]
+
+
+def test_a_profile_asks_for_the_kinds_of_the_tables() -> None:
+    """The words of a profile are those of the tables, and kinds with a draft gate are those that are told a length."""
+    assert get_args(SpeculationKind) == get_args(Kind) == (*KINDS, *ENGINE_KINDS)
+    assert tuple(kind for kind in KINDS if own_length(kind, "main", 1) is None) == GATED

@@ -46,12 +46,8 @@ def named_digest(folder: Path) -> str:
 
 def files_digest(folder: Path) -> str:
     """Return the digest of every file below a folder, by path; raises ``ManifestError`` for none, ``StorageError``."""
-    found: dict[str, str] = {}
     try:
-        for place, _, names in os.walk(folder, onerror=_refuse):
-            for path in (Path(place) / name for name in sorted(names)):
-                with open_file(path) as file:
-                    found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
+        found = {path.relative_to(folder).as_posix(): _digest(path) for path in _files(folder)}
     except OSError as error:
         raise storage_error(error, "reading what an engine is built of") from None
     except UnfitFile as error:
@@ -63,8 +59,18 @@ def files_digest(folder: Path) -> str:
     return digest_of(found)
 
 
+def _files(folder: Path) -> Iterator[Path]:
+    for place, _, names in os.walk(folder, onerror=_refuse):
+        yield from (Path(place) / name for name in sorted(names))
+
+
 def _refuse(error: OSError) -> None:
     raise error
+
+
+def _digest(path: Path) -> str:
+    with open_file(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def require_given(folder: Path, plan: Plan) -> None:
@@ -123,6 +129,7 @@ def _of_model(config: Mapping[str, Any], plan: Plan) -> Iterator[str]:
         "num_key_value_heads": max((one.kv_heads for one in model.attentions), default=None),
         "mapping.tp_size": split.tensor.value,
         "mapping.pp_size": split.pipeline.value,
+        "mapping.cp_size": split.split.context,
         "mapping.world_size": split.world_size,
         "quantization.quant_algo": algo.value if algo else None,
         "quantization.kv_cache_quant_algo": kv_algo(plan.quantization.kv_cache.value),

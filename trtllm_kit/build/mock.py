@@ -83,7 +83,7 @@ def _mapping(plan: Plan) -> dict[str, int]:
         "world_size": split.world_size,
         "tp_size": split.tensor.value,
         "pp_size": split.pipeline.value,
-        "cp_size": 1,
+        "cp_size": split.split.context,
         "moe_tp_size": split.tensor.value // split.expert.value,
         "moe_ep_size": split.expert.value,
     }

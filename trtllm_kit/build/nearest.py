@@ -67,6 +67,7 @@ def _pairs(told: Mapping[str, Any], asked: DeployProfile, hardware: Hardware) ->
     yield "compute_capability", _NOT_SAID, hardware.gpu.compute_capability
     split = runs_on.get("split", {})
     yield "parallelism.pipeline", split.get("pp_size", 1), asked.parallelism.pipeline
+    yield "parallelism.context", split.get("cp_size", 1), asked.parallelism.context
     if asked.parallelism.tensor != "auto":
         yield "parallelism.tensor", split.get("tp_size", 1), asked.parallelism.tensor
     for name in _LIMITS:

@@ -87,6 +87,8 @@ def quant_cfg(order: RankOrder) -> str | None:
 def _mapping(order: RankOrder) -> dict[str, int]:
     split = order.split
     sizes = {"world_size": split.world_size, "tp_size": split.tensor, "pp_size": split.pipeline}
+    if split.context > 1:
+        sizes |= {"cp_size": split.context}
     if _experts(order.model):
         sizes |= {"moe_tp_size": split.expert_tensor, "moe_ep_size": split.expert}
     return sizes

@@ -68,7 +68,7 @@ class World:
     @property
     def ranks(self) -> Iterator[Rank]:
         """The ranks, in the order of their files."""
-        return (Rank(self.split, number) for number in range(self.split.world_size))
+        return (Rank(self.split, number) for number in range(self.split.shares))
 
     @cached_property
     def stages(self) -> tuple[range, ...]:

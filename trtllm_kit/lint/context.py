@@ -36,7 +36,7 @@ class Context:
         asked = self.loaded.profile.parallelism if self.loaded is not None else None
         if asked is None or not isinstance(asked.tensor, int):
             return None
-        return asked.tensor * asked.pipeline
+        return asked.tensor * asked.pipeline * asked.context
 
     def here(self, place: str) -> tuple[Path, bool | None]:
         """Return where a path of the server's is on this machine, and whether something is there.

@@ -47,12 +47,13 @@ def _parts(raw: bytes) -> Iterator[bytes]:
 
 def _pods(value: object, level: int = 0) -> Iterator[Mapping[str, Any]]:
     """Yield what has containers, however deep a kind of the cluster holds it."""
-    if not isinstance(value, Mapping) or level > _MOST_LEVELS:
+    if level > _MOST_LEVELS:
         return
-    if isinstance(value.get("containers"), list):
+    if isinstance(value, Mapping) and isinstance(value.get("containers"), list):
         yield value
         return
-    for inner in value.values():
+    inside = value.values() if isinstance(value, Mapping) else _list(value)
+    for inner in inside:
         yield from _pods(inner, level + 1)
 
 

@@ -36,11 +36,12 @@ class Subject:
     experts: bool
     tensor: int
     pipeline: int
+    context: int = 1
 
     @property
     def ranks(self) -> int:
         """Files of the engine."""
-        return self.tensor * self.pipeline
+        return self.tensor * self.pipeline * self.context
 
 
 def subject_of(plan: Plan) -> Subject:
@@ -54,6 +55,7 @@ def subject_of(plan: Plan) -> Subject:
         experts=any(isinstance(layer.feed_forward, Experts) for layer in model.layers),
         tensor=split.tensor.value,
         pipeline=split.pipeline.value,
+        context=split.split.context,
     )
 
 

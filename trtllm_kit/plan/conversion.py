@@ -5,7 +5,7 @@ Two plans with equal records give the same bytes from the same source, whoever d
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from trtllm_kit.frozen import Frozen
 from trtllm_kit.plan.formats import Formats
@@ -43,6 +43,9 @@ class RankRecord(Frozen):
     tensor: int
     pipeline: int
     expert: int
+    context: int = 1
+    """Context ranks, which read the same files: the mapping names them."""
+    unsaid: ClassVar[frozenset[str]] = frozenset({"context"})
 
 
 class CalibrationRecord(Frozen):
@@ -107,6 +110,7 @@ def _ranks(plan: Plan) -> RankRecord:
         tensor=split.tensor.value,
         pipeline=split.pipeline.value,
         expert=split.expert.value,
+        context=split.split.context,
     )
 
 

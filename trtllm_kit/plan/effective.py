@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtllm_kit.frozen import Frozen
-from trtllm_kit.plan.plan import Plan, profile_key
+from trtllm_kit.plan.plan import Plan
 from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.profile import DeployProfile
 from trtllm_kit.upstream.facts import Certainty
 from trtllm_kit.upstream.rewrites import Name, rewrite
 
-_TWO_MODELS = ("ngram", "draft_target")
+_TWO_MODELS = ("ngram", "draft_target", "auto")
+_OWN_LENGTH: dict[str, Name] = {"mtp": "drafts_of_mtp", "auto": "drafts_of_auto"}
 
 
 class Effective(Frozen):
@@ -66,8 +67,8 @@ def _llm_api(plan: Plan) -> Iterator[tuple[str, str, Name]]:
     drafting, longest = plan.speculation, plan.limits.max_seq_len.value
     if drafting is not None and drafting.kind.value in _TWO_MODELS:
         yield "engine.overlap_scheduler", "false", "overlap_off"
-    if drafting is not None and drafting.kind.value == "mtp":
-        yield "speculation.draft_tokens", f"{drafting.draft_tokens.value}", "drafts_of_mtp"
+    if drafting is not None and drafting.kind.value in _OWN_LENGTH:
+        yield "speculation.draft_tokens", f"{drafting.draft_tokens.value}", _OWN_LENGTH[drafting.kind.value]
     if drafting is not None and drafting.acceptance_threshold is not None:
         yield "speculation.acceptance_threshold", "off until the server is started again", "speculation_off"
     yield "limits.max_batch_size", f"{plan.limits.max_batch_size.value}", "limits_reset"
@@ -94,11 +95,16 @@ def _row(plan: Plan, loaded: LoadedProfile, key: str, becomes: str, name: Name) 
     known = rewrite(name, plan.toolchain.value, plan.release.value)
     if known is None:
         raise LookupError(name)
-    decided = next((_text(decision.value) for word, decision in plan.decisions() if profile_key(word) == key), None)
-    asked = decided if loaded.source(key) == "profile" else None
+    asked = _asked(loaded, key) if loaded.source(key) == "profile" else None
     return Effective(
         key=key, asked=asked, default=_default(key), effective=becomes, why=known.note, certainty=known.certainty
     )
+
+
+def _asked(loaded: LoadedProfile, key: str) -> str:
+    """Return what the profile says of a key, which the plan may have decided otherwise."""
+    section, _, name = key.partition(".")
+    return _text(getattr(getattr(loaded.profile, section), name))
 
 
 def _default(key: str) -> str | None:

@@ -185,7 +185,8 @@ def _in_release(names: tuple[str, ...], release: str) -> Becomes:
 
 
 def _literals(release: str) -> tuple[str, ...]:
-    return tuple(decoding_type(kind, release).literal for kind in KINDS)
+    words = (decoding_type(kind, release) for kind in KINDS)
+    return tuple(word.literal for word in words if word is not None)
 
 
 def _upstream_names(key: str, release: str) -> tuple[str, ...]:

@@ -42,6 +42,10 @@ def spelt_strategy(value: str) -> str:
 
 
 SETTINGS: tuple[Setting, ...] = (
+    Setting("parallelism.attention_dp", "enable_attention_dp", quiet=False),
+    Setting("engine.attention_dp_balance", "attention_dp_config.enable_balance", quiet=False),
+    Setting("engine.attention_dp_timeout_iters", "attention_dp_config.timeout_iters", quiet=None),
+    Setting("engine.attention_dp_wait_iters", "attention_dp_config.batching_wait_iters", quiet=None),
     Setting("runtime.enable_partial_reuse", "kv_cache_config.enable_partial_reuse", quiet=True),
     Setting("runtime.max_attention_window", "kv_cache_config.max_attention_window", quiet=(), spell=list),
     Setting("runtime.host_cache_bytes", "kv_cache_config.host_cache_size", quiet=None),

@@ -15,7 +15,7 @@ from math import ceil, floor
 from trtllm_kit.light import dataclass
 from trtllm_kit.plan import formats as number_formats
 from trtllm_kit.plan.formats import FORMATS, Formats
-from trtllm_kit.plan.parallelism import Split, kv_heads_per_rank, stages
+from trtllm_kit.plan.parallelism import Split, exchanged, kv_heads_per_rank, stages
 from trtllm_kit.plan.plan import MemoryPlan, MemoryTerm
 from trtllm_kit.plan.recurrent import state_bytes_per_sequence
 from trtllm_kit.plan.sparse_cache import beyond_bytes, beyond_bytes_per_token, index_bytes
@@ -82,7 +82,7 @@ def _request_bytes(attentions: Counter[Attention], sizing: Sizing, *, prompt: in
     blocks = {attention: _request_blocks(attention, sizing, prompt, answer) for attention in attentions}
     beyond = sum(count * beyond_bytes(kind, prompt + answer, element_bytes) for kind, count in attentions.items())
     return beyond * sizing.limits.max_beam_width + sum(
-        count * blocks[attention] * block * _layer_kv_bytes(attention, sizing.split.tensor, element_bytes)
+        count * blocks[attention] * block * _layer_kv_bytes(attention, sizing.split.heads, element_bytes)
         for attention, count in attentions.items()
     )
 
@@ -161,14 +161,17 @@ def _stage_plan(sizing: Sizing, stage: range) -> MemoryPlan:
         capacity_bytes=capacity,
         terms=terms,
         kv_budget_bytes=budget,
-        kv_bytes_per_token=_bytes_per_token(attentions, sizing.split.tensor, kv_element_bytes(sizing)),
+        kv_bytes_per_token=_bytes_per_token(attentions, sizing.split.heads, kv_element_bytes(sizing)),
         kv_bytes_per_sequence=per_sequence,
-        sequences=max(0, budget // per_sequence) if per_sequence else _without_cache(sizing, budget),
+        sequences=sizing.split.data * max(0, budget // per_sequence)
+        if per_sequence
+        else _without_cache(sizing, budget),
         min_sequences=sizing.load.min_concurrency,
         kv_bytes_longest=_bytes_of_length(attentions, sizing, sizing.limits.max_seq_len, drafted),
         longest_sequence=_longest_sequence(attentions, sizing, budget, drafted),
         parameters_even_split=round(parameters(sizing.model) / sizing.split.world_size),
         parameters_held=held.parameters,
+        data_ranks=sizing.split.data,
     )
 
 
@@ -181,12 +184,12 @@ def _draft(sizing: Sizing, stage: range) -> DraftMemory | None:
 
 def _without_cache(sizing: Sizing, budget: int) -> int:
     """Return the sequences of a stage whose layers cache nothing: as many as it has states for."""
-    return sizing.limits.max_batch_size if budget >= 0 else 0
+    return sizing.split.places(sizing.limits.max_batch_size) if budget >= 0 else 0
 
 
 def _state_terms(sizing: Sizing, stage: range) -> Iterator[MemoryTerm]:
-    each = state_bytes_per_sequence((sizing.model.layers[number] for number in stage), sizing.split.tensor)
-    batch = sizing.limits.max_batch_size
+    each = state_bytes_per_sequence((sizing.model.layers[number] for number in stage), sizing.split.dense)
+    batch = sizing.split.places(sizing.limits.max_batch_size) // sizing.split.data
     how = f"{batch:,} requests x {each:,} B of recurrent and convolution state, at any length"
     yield MemoryTerm(name="recurrent states", bytes=batch * each, how=how)
 
@@ -233,26 +236,37 @@ def _gpu_weights(held: Held) -> Iterator[MemoryTerm]:
 
 def _gpu_terms(sizing: Sizing) -> Iterator[MemoryTerm]:
     model, limits, ranks = sizing.model, sizing.limits, sizing.split.world_size
-    coefficient = upstream.activation_coefficient(activation_kind(model), sizing.split.tensor)
+    coefficient = upstream.activation_coefficient(activation_kind(model), sizing.split.dense)
     yield MemoryTerm(
         name="activations",
         bytes=round(2 * limits.max_num_tokens * model.hidden * coefficient),
         how=f"2 B x {limits.max_num_tokens:,} tokens x {model.hidden:,} hidden x {coefficient:g}",
     )
     block, entry = upstream.routing_block()
-    routing = _routing_factor(model) * limits.max_num_tokens * model.hidden // sizing.split.expert // block * entry
-    yield MemoryTerm(name="expert routing", bytes=routing, how=f"{limits.max_num_tokens:,} tokens sorted by expert")
+    sorted_tokens = limits.max_num_tokens * sizing.split.data  # of all ranks, where each has requests of its own
+    routing = _routing_factor(model) * sorted_tokens * model.hidden // sizing.split.expert // block * entry
+    yield MemoryTerm(name="expert routing", bytes=routing, how=f"{sorted_tokens:,} tokens sorted by expert")
     yield MemoryTerm(
         name="communication buffers",
         bytes=upstream.buffer_bytes("communication", ranks),
         how=f"NCCL buffers of {counted(ranks, 'rank')}",
     )
+    if sizing.split.context > 1:
+        yield _exchange_term(sizing)
     yield _logits_term(sizing)
     yield MemoryTerm(
         name="runtime",
         bytes=upstream.buffer_bytes("runtime", ranks),
         how="CUDA context, CUDA graphs, workspaces",
     )
+
+
+def _exchange_term(sizing: Sizing) -> MemoryTerm:
+    """Return the two buffers in which context ranks exchange heads for tokens (``gptAttentionCommon.cpp`` of 0.16)."""
+    tokens, tensor = sizing.limits.max_num_tokens, sizing.split.dense
+    width = max((exchanged(attention, tensor)[0] for attention in sizing.model.attentions), default=0)
+    how = f"2 buffers x {tokens:,} tokens x {width:,} elements of queries, keys and values x 2 B"
+    return MemoryTerm(name="context exchange", bytes=2 * tokens * width * 2, how=how)
 
 
 def _reference_terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:

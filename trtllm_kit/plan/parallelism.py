@@ -23,11 +23,46 @@ class Split:
     replicas: int = 1
     expert_slots: int = 0
     """Places for experts over the expert ranks; fewer than a block's experts means one place each."""
+    attention_dp: bool = False
+    """Tensor ranks each serve requests of their own with whole layers, and share out the routed experts alone."""
+    context: int = 1
+    """Ranks that each take a part of every sequence's tokens with the same weights, and a part of the heads to attend.
+
+    Rank numbers: those of tensor parallelism are neighbours, then those of context, then the stages.
+    """
 
     @property
     def world_size(self) -> int:
         """Ranks of one replica."""
+        return self.tensor * self.pipeline * self.context
+
+    @property
+    def shares(self) -> int:
+        """Ranks of one replica that hold different weights: each has a file in a checkpoint of rank files."""
         return self.tensor * self.pipeline
+
+    @property
+    def heads(self) -> int:
+        """Ranks that share out the heads of one request while attending."""
+        return self.dense * self.context
+
+    @property
+    def dense(self) -> int:
+        """Ranks that split everything but routed experts: 1 with attention data parallelism."""
+        return 1 if self.attention_dp else self.tensor
+
+    @property
+    def data(self) -> int:
+        """Ranks that have requests of their own, and caches that add up: 1 without attention data parallelism."""
+        return self.tensor if self.attention_dp else 1
+
+    def places(self, batch: int) -> int:
+        """Return the requests of one replica that are under way at once, where a step takes ``batch`` of them.
+
+        Each micro-batch of the pipeline is a step of its own, and so is each rank's with requests of its own
+        (``_torch/pyexecutor``: ``max_batch_size * pp_size`` sequences of a rank).
+        """
+        return batch * self.pipeline * self.data
 
     @property
     def gpus(self) -> int:
@@ -64,13 +99,25 @@ def obstacles(model: ModelSpec, split: Split, hardware: Hardware) -> tuple[Obsta
 
 def legal_tensors(model: ModelSpec, hardware: Hardware, split: Split) -> tuple[int, ...]:
     """Return the tensor rank counts, ascending, with nothing in their way at the other counts of a split."""
-    sizes = range(1, hardware.gpus // (split.pipeline * split.replicas) + 1)
+    sizes = range(1, hardware.gpus // (split.pipeline * split.context * split.replicas) + 1)
     return tuple(size for size in sizes if not obstacles(model, replace(split, tensor=size), hardware))
 
 
 def kv_heads_per_rank(attention: Attention, tensor: int) -> int:
     """Return the KV heads a tensor rank holds: its share, and at least one, which is then a copy."""
     return ceil(attention.kv_heads / tensor)
+
+
+def exchanged(attention: Attention, tensor: int) -> tuple[int, int]:
+    """Return the elements of a token that context ranks exchange before attention and after it, of one tensor rank.
+
+    Before it they give away tokens of heads they do not attend with, and after it the answers of tokens they do not
+    hold.
+    """
+    heads, kept = ceil(attention.heads / tensor), kv_heads_per_rank(attention, tensor)
+    return heads * attention.head_dim + kept * (
+        attention.head_dim + attention.value_width
+    ), heads * attention.value_width
 
 
 def kv_replication(model: ModelSpec, tensor: int) -> int:
@@ -91,19 +138,21 @@ def fast_reach(hardware: Hardware) -> int:
 
 
 def _gpu_obstacles(split: Split, hardware: Hardware) -> Iterator[Obstacle]:
-    reach = fast_reach(hardware)
+    reach, together = fast_reach(hardware), split.tensor * split.context
+    named = "tensor rank" if split.context == 1 else "tensor and context rank"
     if split.gpus > hardware.gpus:
         copies = f" x {split.replicas} replicas" if split.replicas > 1 else ""
-        compared = f"{split.tensor} tensor x {split.pipeline} pipeline{copies} = {counted(split.gpus, 'rank')}"
+        parts = f" x {split.context} context" if split.context > 1 else ""
+        compared = f"{split.tensor} tensor x {split.pipeline} pipeline{parts}{copies} = {counted(split.gpus, 'rank')}"
         message = f"{hardware.name} has fewer GPUs than the split has ranks."
         yield Obstacle("PF20", message, f"{compared}, {counted(hardware.gpus, 'GPU')}")
-    elif split.tensor > reach:  # so there are several nodes
-        message = "Tensor ranks would exchange every layer's result over the network between nodes."
-        compared = f"{split.tensor} tensor ranks, {counted(reach, 'GPU')} in one node or NVLink domain"
+    elif together > reach:  # so there are several nodes
+        message = f"{named.capitalize()}s would exchange every layer's result over the network between nodes."
+        compared = f"{counted(together, named)}, {counted(reach, 'GPU')} in one node or NVLink domain"
         yield Obstacle("PF20", message, compared, hard=False)
-    elif split.pipeline * split.replicas > (room := reach // split.tensor * (hardware.gpus // reach)):
-        message = "Some tensor ranks would exchange every layer's result over the network between nodes."
-        groups = f"{counted(split.pipeline * split.replicas, 'group')} of {counted(split.tensor, 'tensor rank')}"
+    elif split.pipeline * split.replicas > (room := reach // together * (hardware.gpus // reach)):
+        message = f"Some {named}s would exchange every layer's result over the network between nodes."
+        groups = f"{counted(split.pipeline * split.replicas, 'group')} of {counted(together, named)}"
         compared = f"{groups}, room for {room} within nodes or NVLink domains of {counted(reach, 'GPU')}"
         yield Obstacle("PF20", message, compared, hard=False)
 
@@ -122,9 +171,9 @@ def _expert_obstacles(model: ModelSpec, split: Split) -> Iterator[Obstacle]:
 
 def _layer_obstacles(layer: Layer, split: Split) -> Iterator[Obstacle]:
     if isinstance(layer.mixer, Attention):
-        yield from _attention_obstacles(layer.mixer, split.tensor)
+        yield from _attention_obstacles(layer.mixer, split)
     elif layer.mixer is not None:
-        yield from _state_obstacles(layer.mixer, split.tensor)
+        yield from _state_obstacles(layer.mixer, split.dense)
     for width, parts in _widths(layer, split):
         if width % parts:
             compared = f"{width} / {parts} ranks is not whole"
@@ -133,14 +182,15 @@ def _layer_obstacles(layer: Layer, split: Split) -> Iterator[Obstacle]:
             )
 
 
-def _attention_obstacles(attention: Attention, ranks: int) -> Iterator[Obstacle]:
-    heads, kept = attention.heads, attention.kv_heads
+def _attention_obstacles(attention: Attention, split: Split) -> Iterator[Obstacle]:
+    heads, kept, ranks = attention.heads, attention.kv_heads, split.heads
+    named = "tensor ranks" if split.context == 1 else f"ranks ({split.dense} tensor x {split.context} context)"
     if heads % ranks:
-        compared = f"{heads} heads / {ranks} tensor ranks is not whole"
-        yield Obstacle("PF1", f"{heads} attention heads cannot be split over {ranks} tensor ranks.", compared)
+        compared = f"{heads} heads / {ranks} {named} is not whole"
+        yield Obstacle("PF1", f"{heads} attention heads cannot be split over {ranks} {named}.", compared)
     if max(kept, ranks) % min(kept, ranks):
-        compared = f"{counted(kept, 'KV head')}, {ranks} tensor ranks: neither divides the other"
-        yield Obstacle("PF2", f"{kept} KV heads can be neither split nor copied over {ranks} tensor ranks.", compared)
+        compared = f"{counted(kept, 'KV head')}, {ranks} {named}: neither divides the other"
+        yield Obstacle("PF2", f"{kept} KV heads can be neither split nor copied over {ranks} {named}.", compared)
 
 
 def _state_obstacles(mixer: DeltaNet | Mamba | KimiDelta, ranks: int) -> Iterator[Obstacle]:
@@ -164,8 +214,8 @@ def _widths(layer: Layer, split: Split) -> Iterator[tuple[int, int]]:
     if block is None:
         return
     if not isinstance(block, Experts):
-        yield block.intermediate, split.tensor
+        yield block.intermediate, split.dense
         return
     yield block.intermediate, split.expert_tensor
     if block.shared_intermediate:
-        yield block.shared_intermediate, split.tensor
+        yield block.shared_intermediate, split.dense

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from trtllm_kit.findings import Finding
 from trtllm_kit.frozen import Frozen
 from trtllm_kit.plan.formats import Formats
+from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.quantization import Maker
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile import Runtime, Serve
@@ -73,11 +74,28 @@ class ParallelismPlan(Frozen):
     """Copies of the whole server, each on GPUs of its own; everything else in a plan is about one of them."""
     kv_replication: Decided[int]
     """Copies of every KV head over the tensor ranks; 1 unless there are fewer KV heads than ranks."""
+    attention_dp: Decided[bool] | None = None
+    """Whether tensor ranks have requests of their own; None where that was not asked."""
+    context: Decided[int] | None = None
+    """Ranks that each take a part of every sequence; None where that was not asked."""
+    unsaid: ClassVar[frozenset[str]] = frozenset({"attention_dp", "context"})
 
     @property
     def world_size(self) -> int:
         """Ranks of one replica."""
-        return self.tensor.value * self.pipeline.value
+        return self.split.world_size
+
+    @property
+    def split(self) -> Split:
+        """The values alone, as everything that counts takes them; places for experts are an engine's setting."""
+        return Split(
+            tensor=self.tensor.value,
+            pipeline=self.pipeline.value,
+            expert=self.expert.value,
+            replicas=self.replicas.value,
+            attention_dp=self.attention_dp is not None and self.attention_dp.value,
+            context=self.context.value if self.context else 1,
+        )
 
 
 class LimitsPlan(Frozen):
@@ -120,6 +138,13 @@ class EnginePlan(Frozen):
     stream_interval: Decided[int]
     expert_slots: Decided[int] | None = None
     """Places for experts over all expert ranks; None keeps one of each expert."""
+    attention_dp_balance: Decided[bool] | None = None
+    """Whether prompts wait until every rank with requests of its own has one; None where that was not asked."""
+    attention_dp_timeout_iters: Decided[int] | None = None
+    attention_dp_wait_iters: Decided[int] | None = None
+    unsaid: ClassVar[frozenset[str]] = frozenset({
+        "attention_dp_balance", "attention_dp_timeout_iters", "attention_dp_wait_iters",
+    })  # fmt: skip
 
 
 class SpeculationPlan(Frozen):
@@ -183,6 +208,14 @@ class MemoryPlan(Frozen):
     """All parameters divided by the ranks."""
     parameters_held: int
     """Parameters on the fullest rank, with what is replicated."""
+    data_ranks: int = 1
+    """Ranks whose caches hold sequences of their own: those of attention data parallelism. Other bytes are a rank's."""
+    unsaid: ClassVar[frozenset[str]] = frozenset({"data_ranks"})
+
+    @property
+    def asked_bytes(self) -> int:
+        """KV cache that the asked sequences take on the fullest GPU."""
+        return -(-self.min_sequences // self.data_ranks) * self.kv_bytes_per_sequence
 
     @property
     def holds_asked(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from trtllm_kit.light import dataclass
 from trtllm_kit.plan.formats import Formats
 from trtllm_kit.plan.parallelism import Split
@@ -34,7 +36,7 @@ def order_of(plan: Plan) -> RankOrder:
     return RankOrder(
         model=plan.model,
         formats=plan.quantization.formats,
-        split=Split(split.tensor.value, split.pipeline.value, split.expert.value),
+        split=replace(split.split, replicas=1),
         release=plan.release.value,
         maker=plan.calibration.maker,
         heads=heads_of(plan),

@@ -1,8 +1,9 @@
 """What a recurrent mixer keeps of a sequence: one state of fixed size, whatever the sequence's length.
 
 It is the last inputs of the convolution, in 16 bit, and the state itself in the number type that the model states. The
-runtime holds them for ``max_batch_size`` sequences from its start (``_torch/pyexecutor/mamba_cache_manager.py``:
-convolution (channels, kernel - 1), state (heads, head width, state width), both shared out over the tensor ranks).
+runtime holds them from its start, for ``max_batch_size`` sequences of each pipeline stage
+(``_torch/pyexecutor/mamba_cache_manager.py``: convolution (channels, kernel - 1), state (heads, head width, state
+width), both shared out over the tensor ranks).
 """
 
 from __future__ import annotations

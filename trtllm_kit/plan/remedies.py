@@ -128,8 +128,16 @@ def with_changes(loaded: LoadedProfile, changes: Mapping[str, Any]) -> LoadedPro
         for name in path:
             section = section[name]
         section[last] = value
-    origins = {**loaded.origins, **dict.fromkeys(changes, "a change proposed by trtkit")}
+    origins = {**loaded.origins, **dict.fromkeys(_set_by(changes), "a change proposed by trtkit")}
     return replace(loaded, profile=DeployProfile.model_validate(document), origins=origins)
+
+
+def _set_by(changes: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the dotted keys that changes set: a whole section sets each of its own that is given."""
+    for key, value in changes.items():
+        yield key
+        if isinstance(value, Mapping):
+            yield from (f"{key}.{name}" for name, one in value.items() if one is not None)
 
 
 def summary(remedies: tuple[Remedy, ...]) -> str:
@@ -145,13 +153,15 @@ def _first_that_works(attempt: Attempt, values: Iterator[Changes], cost: str) ->
 def _pairs(attempt: Attempt) -> Iterator[Remedy]:
     """Turn two knobs at once: the earlier one as far as it goes, the later one as little as then helps."""
     for place, one in enumerate(KNOBS):
-        for farthest in list(one.values(attempt))[-1:]:
-            turned = attempt.with_(farthest)
-            for other in KNOBS[place + 1 :]:
-                tries = ({**farthest, **more} for more in other.values(turned))
-                remedy = _first_that_works(attempt, tries, f"{one.cost}; {other.cost}")
-                if remedy is not None:
-                    yield remedy
+        reach = list(one.values(attempt))
+        if not reach:
+            continue
+        farthest, turned = reach[-1], attempt.with_(reach[-1])
+        for other in KNOBS[place + 1 :]:
+            tries = ({**farthest, **more} for more in other.values(turned))
+            remedy = _first_that_works(attempt, tries, f"{one.cost}; {other.cost}")
+            if remedy is not None:
+                yield remedy
 
 
 def _remedy(attempt: Attempt, changes: Changes, cost: str) -> Remedy | None:
@@ -186,13 +196,15 @@ def _tensors_of_fewer_replicas(attempt: Attempt) -> Iterator[Changes]:
     taken = legal_tensors(attempt.model, attempt.hardware, split)
     for size in legal_tensors(attempt.model, attempt.hardware, replace(split, replicas=1)):
         if split.replicas > 1 and size > split.tensor and size not in taken:
-            replicas = attempt.hardware.gpus // (size * split.pipeline)
+            replicas = attempt.hardware.gpus // (size * split.pipeline * split.context)
             yield {"parallelism.tensor": size, "parallelism.replicas": min(replicas, split.replicas)}
 
 
 def _pipelines(attempt: Attempt) -> Iterator[Changes]:
     split = attempt.split
-    for stages in range(split.pipeline + 1, attempt.hardware.gpus // (split.tensor * split.replicas) + 1):
+    for stages in range(
+        split.pipeline + 1, attempt.hardware.gpus // (split.tensor * split.context * split.replicas) + 1
+    ):
         if not obstacles(attempt.model, replace(split, pipeline=stages), attempt.hardware):
             yield {"parallelism.pipeline": stages}
 
@@ -206,7 +218,7 @@ def _step_tokens(attempt: Attempt) -> Iterator[Changes]:
 
 def _batches(attempt: Attempt) -> Iterator[Changes]:
     size = attempt.profile.limits.max_batch_size // 2
-    while size >= attempt.profile.load.min_concurrency:
+    while attempt.split.places(size) >= attempt.profile.load.min_concurrency:
         yield {"limits.max_batch_size": size}
         size //= 2
 
@@ -229,7 +241,8 @@ def _fewer_sequences(attempt: Attempt) -> Iterator[Changes]:
 def _shorter_prompts(attempt: Attempt) -> Iterator[Changes]:
     """Propose the longest prompt, in whole blocks, with which the asked sequences would fit."""
     memory, load = attempt.plan.memory, attempt.profile.load
-    tokens = memory.kv_budget_bytes // load.min_concurrency // max(1, memory.kv_bytes_per_token)
+    a_rank = -(-load.min_concurrency // memory.data_ranks)
+    tokens = memory.kv_budget_bytes // a_rank // max(1, memory.kv_bytes_per_token)
     block = attempt.profile.kv_cache.tokens_per_block
     longest = tokens // block * block - load.output_tokens * attempt.profile.limits.max_beam_width
     if 0 < longest < load.input_tokens:

@@ -21,6 +21,7 @@ from trtllm_kit.plan.plan import (
     Source,
 )
 from trtllm_kit.plan.quantization import maker_of
+from trtllm_kit.plan.serving_mode import with_orchestrator
 from trtllm_kit.plan.settle_build import build_plan
 from trtllm_kit.plan.settle_engine import (
     drafting_of,
@@ -85,6 +86,7 @@ def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
         findings=(),
     )
     plan = plan.model_copy(update={"build": build_plan(plan, loaded, hardware)})
+    plan = plan.model_copy(update={"environment": with_orchestrator(plan)})
     findings = run_checks(Case(plan=plan, profile=profile, hardware=hardware, sizing=sizing, loaded=loaded))
     return plan.model_copy(update={"findings": findings})
 
@@ -109,7 +111,15 @@ def split_of(profile: DeployProfile, tensor: int) -> Split:
     """Return the asked ranks, with that many tensor ranks."""
     asked = profile.parallelism
     slots = profile.engine.expert_slots or 0
-    return Split(tensor, asked.pipeline, asked.expert, replicas=asked.replicas, expert_slots=slots)
+    return Split(
+        tensor,
+        asked.pipeline,
+        asked.expert,
+        replicas=asked.replicas,
+        expert_slots=slots,
+        attention_dp=asked.attention_dp,
+        context=asked.context,
+    )
 
 
 def choose_split(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Choice:
@@ -124,7 +134,8 @@ def choose_split(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) ->
     if legal:
         return _fewest_that_fit(sizing, legal)
     copies = f", {asked.replicas} replicas" if asked.replicas > 1 else ""
-    others = f"pipeline {asked.pipeline} and expert {asked.expert}{copies} on {hardware.gpus} GPUs"
+    parts = f", context {asked.context}" if asked.context > 1 else ""
+    others = f"pipeline {asked.pipeline} and expert {asked.expert}{parts}{copies} on {hardware.gpus} GPUs"
     return Choice(
         sizing.split, memory_plan(sizing), "rule", f"no tensor rank count is legal with {others}; 1 stands in"
     )
@@ -187,15 +198,19 @@ def _calibration(loaded: LoadedProfile, formats: Formats, layout: Layout) -> Cal
 
 
 def _parallelism(model: ModelSpec, loaded: LoadedProfile, choice: Choice) -> ParallelismPlan:
-    asked, copies = loaded.profile.parallelism, kv_replication(model, choice.split.tensor)
+    asked, sharing = loaded.profile.parallelism, choice.split.heads
     heads = min((attention.kv_heads for attention in model.attentions), default=0)
-    counts = f"{counted(heads, 'KV head')}, {counted(choice.split.tensor, 'tensor rank')}"
+    whole = " whole" if choice.split.attention_dp else ""
+    parts = f" x {choice.split.context} context ranks" if choice.split.context > 1 else ""
+    counts = f"{counted(heads, 'KV head')}{whole}, {counted(choice.split.tensor, 'tensor rank')}{parts}"
     return ParallelismPlan(
         tensor=Decided(value=choice.split.tensor, source=choice.source, reason=choice.reason),
         pipeline=as_asked(loaded, "parallelism.pipeline", asked.pipeline),
         expert=as_asked(loaded, "parallelism.expert", asked.expert),
         replicas=as_asked(loaded, "parallelism.replicas", asked.replicas),
-        kv_replication=Decided(value=copies, source="model", reason=counts),
+        kv_replication=Decided(value=kv_replication(model, sharing), source="model", reason=counts),
+        attention_dp=as_asked(loaded, "parallelism.attention_dp", True) if asked.attention_dp else None,
+        context=as_asked(loaded, "parallelism.context", asked.context) if asked.context > 1 else None,
     )
 
 

@@ -81,14 +81,15 @@ def _draft(plan: Plan, loaded: LoadedProfile) -> tuple[Subject, Decided[int]] | 
     if not isinstance(draft, DraftFacts) or draft.ranks is None:
         why = "as many as the model's: the draft's own mapping was not read"
         return plain, Decided(value=model.ranks, source="rule", reason=why)
-    pipeline = draft.size("pp_size")
+    pipeline, context = draft.size("pp_size"), draft.size("cp_size")
     read = replace(
         plain,
         algo=draft.stored("quant_algo"),
         kv_cache=_CACHES.get(draft.stored("kv_cache_quant_algo") or "", "bf16"),
         architecture=draft.architecture or model.architecture,
         dtype=draft.dtype or model.dtype,
-        tensor=max(1, draft.ranks // pipeline),
+        tensor=max(1, draft.ranks // (pipeline * context)),
         pipeline=pipeline,
+        context=context,
     )
     return read, Decided(value=draft.ranks, source="model", reason="the mapping of the draft's config.json")

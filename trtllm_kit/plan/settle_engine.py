@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from trtllm_kit.plan.asked import as_asked, source_of
 from trtllm_kit.plan.llm_keys import attention_windows
@@ -11,10 +12,11 @@ from trtllm_kit.plan.plan import Decided, EnginePlan, RuntimePlan, SpeculationPl
 from trtllm_kit.plan.speculation import Drafting
 from trtllm_kit.spec.load import LoadedProfile
 from trtllm_kit.spec.profile import DeployProfile
+from trtllm_kit.spec.profile_sections import Speculation
 from trtllm_kit.units import format_bytes
 from trtllm_kit.upstream.combinations import Combination, combination, speculation_with
 from trtllm_kit.upstream.environment import variable
-from trtllm_kit.upstream.speculation import speculation_field
+from trtllm_kit.upstream.speculation import own_length, speculation_field
 
 
 def drafting_of(loaded: LoadedProfile, version: str) -> Drafting | None:
@@ -23,7 +25,8 @@ def drafting_of(loaded: LoadedProfile, version: str) -> Drafting | None:
     if profile.speculation is None or profile.runtime != "tensorrt_llm":
         return None
     draft = None if isinstance(loaded.draft, str) else loaded.draft
-    return Drafting(profile.speculation, version, draft)
+    tokens = _draft_tokens(loaded, profile.speculation, version).value
+    return Drafting(profile.speculation.model_copy(update={"draft_tokens": tokens}), version, draft)
 
 
 def engine_plan(loaded: LoadedProfile, version: str) -> EnginePlan:
@@ -44,7 +47,19 @@ def engine_plan(loaded: LoadedProfile, version: str) -> EnginePlan:
         min_latency=as_asked(loaded, "engine.min_latency", wanted.min_latency),
         stream_interval=as_asked(loaded, "engine.stream_interval", wanted.stream_interval),
         expert_slots=None if slots is None else as_asked(loaded, "engine.expert_slots", slots),
+        **_balance(loaded),
     )
+
+
+def _balance(loaded: LoadedProfile) -> dict[str, Any]:
+    """Return what was asked of prompts that wait for other ranks."""
+    wanted, names = loaded.profile.engine, ("attention_dp_balance", *_WAITS)
+    asked = {name: getattr(wanted, name) for name in names}
+    unset = {name for name, value in asked.items() if value is None or value is False}  # to wait for 0 steps is asked
+    return {name: as_asked(loaded, f"engine.{name}", value) for name, value in asked.items() if name not in unset}
+
+
+_WAITS = ("attention_dp_timeout_iters", "attention_dp_wait_iters")
 
 
 def overlap_obstacle(profile: DeployProfile, version: str) -> Combination | None:
@@ -81,13 +96,23 @@ def speculation_plan(loaded: LoadedProfile, version: str) -> SpeculationPlan | N
         for name in optional
         if getattr(wanted, name) is not None
     }
-    if wanted.kind == "ngram":
+    if wanted.kind == "ngram" or wanted.max_ngram != "auto":
         given["max_ngram"] = _max_ngram(loaded, version)
     return SpeculationPlan(
         kind=as_asked(loaded, "speculation.kind", wanted.kind),
-        draft_tokens=as_asked(loaded, "speculation.draft_tokens", wanted.draft_tokens),
+        draft_tokens=_draft_tokens(loaded, wanted, version),
         **given,
     )
+
+
+def _draft_tokens(loaded: LoadedProfile, wanted: Speculation, version: str) -> Decided[int]:
+    """Take the draft length as asked, unless the kind chooses it for itself."""
+    batch = loaded.profile.limits.max_batch_size
+    own = own_length(wanted.kind, version, batch)
+    if own is None:
+        return as_asked(loaded, "speculation.draft_tokens", wanted.draft_tokens)
+    reason = f"kind {wanted.kind} drafts as many at limits.max_batch_size {batch:,}, whatever is asked"
+    return Decided(value=own, source="upstream", reason=reason)
 
 
 def _max_ngram(loaded: LoadedProfile, version: str) -> Decided[int]:

@@ -15,7 +15,7 @@ from trtllm_kit.plan.weights import held_by_layer, held_by_stage
 from trtllm_kit.spec.draft import DraftFacts
 from trtllm_kit.spec.model import Attention, Dense, ModelSpec
 from trtllm_kit.spec.profile_sections import Speculation
-from trtllm_kit.upstream.speculation import extra_kv_tokens, kv_layers, usual_heads
+from trtllm_kit.upstream.speculation import extra_kv_tokens, kv_layers, step_tokens, usual_heads
 
 SMALLER = 10
 """A draft model that cannot be read is taken to be that much smaller than the model it drafts for."""
@@ -49,20 +49,22 @@ def draft_memory(drafting: Drafting, model: ModelSpec, split: Split) -> DraftMem
     """Return what a kind of speculation takes on a tensor rank of the stage that drafts (the last)."""
     kind, asked = drafting.asked.kind, drafting.asked.draft_tokens
     tokens = extra_kv_tokens(kind, drafting.version, asked)
-    if kind in ("ngram", "lookahead"):
+    if kind in ("ngram", "sa", "auto", "lookahead"):
         return DraftMemory(0, f"{kind} drafts from the text", Counter(), tokens)
     if kind in ("medusa", "redrafter"):
         return _heads(drafting, model, split, tokens)
     if kind == "mtp":
         return _own_layers(drafting, model, split, tokens)
-    if kind == "draft_target" and drafting.draft is None:
+    if kind in ("draft_target", "pard") and drafting.draft is None:
         return _smaller_model(model, split, tokens)
     return _draft_model(drafting, model, split, tokens)
 
 
 def logit_rows(drafting: Drafting | None) -> int:
-    """Return the tokens of a sequence that one decode step computes logits for: its next one, and the drafts."""
-    return 1 if drafting is None else 1 + drafting.asked.draft_tokens
+    """Return the tokens of a sequence that one decode step computes logits for."""
+    if drafting is None:
+        return 1
+    return step_tokens(drafting.asked.kind, drafting.version, drafting.asked.draft_tokens)
 
 
 def _own_layers(drafting: Drafting, model: ModelSpec, split: Split, tokens: int) -> DraftMemory:
@@ -96,8 +98,8 @@ def _draft_model(drafting: Drafting, model: ModelSpec, split: Split, tokens: int
 def _heads(drafting: Drafting, model: ModelSpec, split: Split, tokens: int) -> DraftMemory:
     """Stand in for heads in a given checkpoint: one square layer and one output head each."""
     count = usual_heads(drafting.asked.kind, drafting.version)
-    rows = ceil(model.vocab / split.tensor)
-    each = ceil(model.hidden / split.tensor) * model.hidden + rows * model.hidden
+    rows = ceil(model.vocab / split.dense)
+    each = ceil(model.hidden / split.dense) * model.hidden + rows * model.hidden
     size = FORMATS["bf16"].bytes(count * each)
     how = f"estimate: {count} of {each:,} elements x 2 B; the given checkpoint says how many there are"
     return DraftMemory(size, how, Counter(), tokens)
@@ -141,23 +143,23 @@ def _head_elements(facts: DraftFacts, attention: Attention, model: ModelSpec, sp
     hidden, read = facts.hidden_size, facts.target_hidden_size or model.hidden
     layers = facts.num_hidden_layers * _layer_elements(facts, attention, split, inputs=2 * hidden)
     words = facts.draft_vocab_size or facts.vocab_size
-    return 3 * read * hidden + layers + ceil(words / split.tensor) * hidden
+    return 3 * read * hidden + layers + ceil(words / split.dense) * hidden
 
 
 def _first_head_elements(facts: DraftFacts, attention: Attention, model: ModelSpec, split: Split) -> int:
     """Return the elements of a head of the first EAGLE on a rank: layers of its own behind one projection."""
     layers = facts.num_hidden_layers * _layer_elements(facts, attention, split, inputs=facts.hidden_size)
-    return 2 * model.hidden * ceil(facts.hidden_size / split.tensor) + layers
+    return 2 * model.hidden * ceil(facts.hidden_size / split.dense) + layers
 
 
 def _elements(facts: DraftFacts, attention: Attention, split: Split) -> int:
     """Return the elements of a whole Llama-shaped model on a rank, with an embedding and a head of its own."""
     layers = facts.num_hidden_layers * _layer_elements(facts, attention, split, inputs=facts.hidden_size)
-    return layers + 2 * ceil(facts.vocab_size / split.tensor) * facts.hidden_size
+    return layers + 2 * ceil(facts.vocab_size / split.dense) * facts.hidden_size
 
 
 def _layer_elements(facts: DraftFacts, attention: Attention, split: Split, *, inputs: int) -> int:
     hidden, width = facts.hidden_size, attention.head_dim
-    queries = ceil(attention.heads / split.tensor) * width
-    keys = kv_heads_per_rank(attention, split.tensor) * width
-    return (queries + 2 * keys) * inputs + queries * hidden + 3 * ceil(facts.intermediate_size / split.tensor) * hidden
+    queries = ceil(attention.heads / split.dense) * width
+    keys = kv_heads_per_rank(attention, split.dense) * width
+    return (queries + 2 * keys) * inputs + queries * hidden + 3 * ceil(facts.intermediate_size / split.dense) * hidden

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trtllm_kit.plan.plan import Plan, SpeculationPlan
-from trtllm_kit.upstream.speculation import ENGINE_KINDS, Kind, decoding_type, draft_gate, speculation_field
+from trtllm_kit.upstream.speculation import Kind, decoding_type, draft_gate, own_length, speculation_field
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "kind": ("decoding_type",),
@@ -20,13 +20,16 @@ FIELDS: dict[str, tuple[str, ...]] = {
 
 
 def speculation_document(plan: Plan) -> dict[str, object]:
-    """Return ``speculative_config`` with the fields that the release has; empty without speculation."""
-    if plan.speculation is None or plan.speculation.kind.value in ENGINE_KINDS:
+    """Return ``speculative_config`` with the fields that the release has; empty where nothing of it drafts."""
+    if plan.speculation is None:
         return {}
     kind, version = plan.speculation.kind.value, plan.release.value
+    word = decoding_type(kind, version)
+    if word is None:
+        return {}
     settings = speculation_settings(plan.speculation, version)
     fields = {field: value for _, field, value in settings if speculation_field(kind, field, version) is not None}
-    return {"decoding_type": decoding_type(kind, version).literal, **fields}
+    return {"decoding_type": word.literal, **fields}
 
 
 def speculation_settings(decided: SpeculationPlan, version: str) -> Iterator[tuple[str, str, object]]:
@@ -55,7 +58,12 @@ def gate_threshold(decided: SpeculationPlan, version: str) -> float:
 
 
 def _length_fields(kind: Kind, version: str) -> tuple[str, ...]:
-    """Return the fields that say how much is drafted; MTP has one of its own where the release does not fill it in."""
+    """Return the fields that say how much is drafted: none where the kind chooses for itself.
+
+    MTP has one of its own where the release does not fill it in.
+    """
+    if own_length(kind, version, batch=1) is not None:
+        return ()
     own = speculation_field(kind, "num_nextn_predict_layers", version)
     return FIELDS["draft_tokens"] if own is not None and not own.internal else ("max_draft_len",)
 

@@ -98,7 +98,7 @@ def input_parts(fact: TensorFact, split: Split) -> int:
     if fact.role not in ROW_PARALLEL:
         return 1
     routed = fact.copies > 1 or fact.role is Role.EXPERT_DOWN
-    return split.expert_tensor if routed else split.tensor
+    return split.expert_tensor if routed else split.dense
 
 
 ROW_PARALLEL = (Role.ATTENTION_OUT, Role.MIXER_OUT, Role.DOWN, Role.SHARED_DOWN, Role.EXPERT_DOWN)
@@ -119,7 +119,7 @@ def elements_held(fact: TensorFact, split: Split, layer: Layer | None) -> int:
     if fact.role in _ON_EVERY_RANK:
         return fact.elements
     if fact.role in (Role.EMBEDDING, Role.HEAD):
-        return ceil(fact.shape[0] / split.tensor) * fact.shape[1]
+        return ceil(fact.shape[0] / split.dense) * fact.shape[1]
     if fact.role in _BY_KV_HEADS and layer is not None and isinstance(layer.mixer, Attention):
         return _of_kv_heads(fact, split, layer.mixer)
     if len(fact.shape) == 1 and fact.role in (Role.ATTENTION_OUT, Role.DOWN):
@@ -128,7 +128,7 @@ def elements_held(fact: TensorFact, split: Split, layer: Layer | None) -> int:
     if experts > 1:
         summed = fact.is_bias and fact.role is Role.EXPERT_DOWN  # after a row-parallel product, too
         return expert_places(experts, split) * ceil(fact.elements // experts / (1 if summed else split.expert_tensor))
-    return ceil(fact.elements / split.tensor)
+    return ceil(fact.elements / split.dense)
 
 
 _ON_EVERY_RANK = frozenset({
@@ -145,13 +145,13 @@ def _of_kv_heads(fact: TensorFact, split: Split, attention: Attention) -> int:
     Of ``kv_b_proj`` TensorRT-LLM holds the keys' half twice, the second time transposed, for generation
     (``k_b_proj_trans`` in ``_torch/modules/attention.py``).
     """
-    kept = kv_heads_per_rank(attention, split.tensor)
+    kept = kv_heads_per_rank(attention, split.dense)
     if attention.latent is not None:
         turned = attention.heads * attention.latent.nope_dim * attention.latent.kv_rank
-        return ceil((fact.elements + turned) / split.tensor)
+        return ceil((fact.elements + turned) / split.dense)
     if fact.role is Role.QKV:
         each = fact.elements // (attention.heads + 2 * attention.kv_heads)
-        return each * (ceil(attention.heads / split.tensor) + 2 * kept)
+        return each * (ceil(attention.heads / split.dense) + 2 * kept)
     return fact.elements // attention.kv_heads * kept
 
 

@@ -18,6 +18,8 @@ from trtllm_kit.spec.hardware import Gpu
 from trtllm_kit.upstream.facts import in_range
 
 How = Literal["measured", "fitted", "roofline"]
+LEAST_CERTAIN: tuple[How, ...] = ("roofline", "fitted", "measured")
+"""The least certain first: what rests on several constants is as certain as the least certain of them."""
 Backend = Literal["pytorch", "tensorrt"]
 """What runs a step: the PyTorch backend, which records generation steps and launches others, or a built engine."""
 CEILINGS = package_file("spec", "ceilings.yaml")
@@ -113,6 +115,11 @@ HOST = (
 """Constants of the runtime and not of the card: a backend of a release has them."""
 
 
+def card_constants() -> tuple[str, ...]:
+    """Return the names of the constants that a card has, and no runtime."""
+    return tuple(name for name in _FIELDS if name not in HOST)
+
+
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known of one card under one release."""
@@ -132,6 +139,8 @@ class Known:
 def known_of(gpu: Gpu, release: str, backend: Backend = "pytorch") -> Known:
     """Return the constants of a card's architecture, or Hopper's for one without, and those of a backend's release.
 
+    Constants that were measured on the card itself, ``gpu.ceilings``, come before its architecture's.
+
     Raises:
         ValueError: ``release`` is not the name of one.
 
@@ -140,9 +149,9 @@ def known_of(gpu: Gpu, release: str, backend: Backend = "pytorch") -> Known:
     row = next((row for row in cards.values() if gpu.name in row.cards), None)
     row = row or cards.get(gpu.architecture) or cards[FALLBACK]
     host = next(host for host in hosts if host.backend == backend and in_range(release, host.since, host.until))
-    known = Known(
-        _NOTHING, row.constants | host.constants, row.architecture, host.name, row.clock_hz, gpu.name not in row.cards
-    )
+    own = {name: Constant(one.value, one.low, one.high, "measured", one.source) for name, one in gpu.ceilings.items()}
+    constants, foreign = row.constants | own | host.constants, gpu.name not in row.cards and not own
+    known = Known(_NOTHING, constants, row.architecture, host.name, row.clock_hz, foreign)
     return with_values(known, {name: constant.value for name, constant in known.constants.items()})
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import ClassVar, Literal
 
 from trtllm_kit.frozen import Frozen
 
@@ -16,6 +16,15 @@ class Figure(Frozen):
     """One number in base units and where it was read."""
 
     value: float
+    source: str
+
+
+class Reached(Frozen):
+    """What was measured of one constant of a card: its value, the range it can lie in, and how it was measured."""
+
+    value: float
+    low: float
+    high: float
     source: str
 
 
@@ -52,6 +61,10 @@ class Gpu(Frozen):
     """NVLink bandwidth of one GPU in one direction, bytes a second; None when it has no NVLink."""
     pcie: Pcie | None = None
     """None when it was not read; it matters where there is no NVLink."""
+    ceilings: Mapping[str, Reached] = MappingProxyType({})
+    """Constants of ``spec.ceilings`` that were measured on this card; they come before its architecture's."""
+
+    unsaid: ClassVar[frozenset[str]] = frozenset({"ceilings"})
 
 
 class Hardware(Frozen):

@@ -46,6 +46,17 @@ def read_with_bases(path: Path, label: str, shipped: Mapping[str, Path]) -> Docu
     return _merged(chain)
 
 
+def files_with_bases(path: Path, shipped: Mapping[str, Path]) -> list[Path]:
+    """Return the file of a document and those of its bases, as far as they can be read."""
+    files = [path]
+    while isinstance(base := read_profile(files[-1], path.name, shipped).data.get(BASE), str):
+        found = _find(base, files[-1], path.name, shipped)
+        if isinstance(found, str) or found[0] in files:
+            break
+        files.append(found[0])
+    return files
+
+
 def origins(document: Document) -> dict[str, str]:
     """Return, for every key the documents set, the ``file:line`` that set it last; keys are dotted."""
     return {dotted(path): str(document.places[path]) for path in _key_paths(document.data, ())}

@@ -194,7 +194,7 @@ def load_profile(name_or_path: str) -> LoadedProfile:
         raise storage_error(error, "reading a profile") from error
     problems = list(document.problems)
     hardware, version = document.data.get("hardware"), document.data.get("trtllm_version")
-    if isinstance(hardware, str) and hardware not in hardware_names():
+    if isinstance(hardware, str) and hardware not in hardware_names() and not is_file_name(hardware):
         problems.append(unknown_word(("hardware",), hardware_names(), document))
     if isinstance(version, str) and (why := unknown_release(version)):
         problems.append(refused_value(("trtllm_version",), why, document))
@@ -274,6 +274,11 @@ def shipped_profiles() -> tuple[str, ...]:
     return tuple(_shipped())
 
 
+def shipped_files() -> dict[str, Path]:
+    """Return the files of the profiles that come with the kit, by name."""
+    return dict(_shipped())
+
+
 def profile_file(name: str) -> Path:
     """Return the file of a shipped profile, or of a path that is one.
 
@@ -306,7 +311,8 @@ def profile_schema() -> dict[str, Any]:
     required = schema.pop("required")
     base = {"type": "string", "description": "Profile to start from: a shipped name, or a file relative to this one."}
     schema["properties"] = {BASE: base} | schema["properties"]
-    schema["properties"]["hardware"]["enum"] = list(hardware_names())
+    named = {"enum": list(hardware_names())}
+    schema["properties"]["hardware"] |= {"anyOf": [named, {"type": "string", "pattern": r"/|\.ya?ml$"}]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,
@@ -341,9 +347,17 @@ def _way_out(problem: Problem, label: str) -> str:
 # --- hardware ------------------------------------------------------------------------------------------------------
 
 
-@cache
 def load_hardware(name: str) -> Hardware:
-    """Return a hardware profile of the catalogue. Raises ``UnknownHardware``."""
+    """Return a hardware profile of the catalogue, or of a file. Raises ``UnknownHardware``, ``StorageError``."""
+    if is_file_name(name):
+        from trtllm_kit.spec.hardware_file import read_hardware
+
+        return read_hardware(name)
+    return _catalogued(name)
+
+
+@cache
+def _catalogued(name: str) -> Hardware:
     machines = _catalogue()["machines"]
     if name not in machines:
         raise UnknownHardware(

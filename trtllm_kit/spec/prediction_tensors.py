@@ -41,6 +41,18 @@ def _fact(base: str, suffix: str, role: Role, number: int, *shape: int) -> Tenso
     return TensorFact(name=base + suffix, shape=shape, role=role, layer=number)
 
 
+def _joined(
+    model: ModelSpec, base: str, number: int, names: tuple[str, ...], layer_tensors: LayerTensors
+) -> Iterator[TensorFact]:
+    """Yield norms, one projection (the last name) that joins word and hidden state, and the layers behind it."""
+    *norms, projection = names
+    for name in norms:
+        yield _fact(base, f"{name}.weight", Role.NORM, number, model.hidden)
+    yield _fact(base, f"{projection}.weight", Role.PREDICTION, number, model.hidden, 2 * model.hidden)
+    for layer in model.prediction_step:
+        yield from layer_tensors(model, base, number, layer)
+
+
 def _deepseek(model: ModelSpec, number: int, layer_tensors: LayerTensors) -> Iterator[TensorFact]:
     """Yield a layer with an embedding and a head of its own in the file; GLM's files have them once."""
     own_ends = model.family != "glm_moe_dsa"
@@ -60,11 +72,9 @@ def _deepseek(model: ModelSpec, number: int, layer_tensors: LayerTensors) -> Ite
 def _step(model: ModelSpec, number: int, layer_tensors: LayerTensors) -> Iterator[TensorFact]:
     """Yield a dense layer with a head of its own; the embedding is the model's."""
     base, hidden = f"{model.prefix}layers.{number}.", model.hidden
-    for name in ("enorm", "hnorm", "transformer.shared_head.norm"):
-        yield _fact(base, f"{name}.weight", Role.NORM, number, hidden)
-    yield _fact(base, "eh_proj.weight", Role.PREDICTION, number, hidden, 2 * hidden)
-    for layer in model.prediction_step:
-        yield from layer_tensors(model, base, number, layer)
+    yield from _joined(
+        model, base, number, ("enorm", "hnorm", "transformer.shared_head.norm", "eh_proj"), layer_tensors
+    )
     yield _fact(base, "transformer.shared_head.output.weight", Role.HEAD, number, model.vocab, hidden)
 
 
@@ -83,12 +93,8 @@ def _deepseek_v4(model: ModelSpec, step: int, number: int, layer_tensors: LayerT
 
 def _minimax_m3(model: ModelSpec, step: int, number: int, layer_tensors: LayerTensors) -> Iterator[TensorFact]:
     """Yield a layer without ends of its own, named as MiniMax-M3's loaders leave it out; its shapes are near."""
-    base, hidden = f"{model.prefix}mtp.layers.{step}.", model.hidden
-    for name in ("enorm", "hnorm", "final_layernorm"):
-        yield _fact(base, f"{name}.weight", Role.NORM, number, hidden)
-    yield _fact(base, "eh_proj.weight", Role.PREDICTION, number, hidden, 2 * hidden)
-    for layer in model.prediction_step:
-        yield from layer_tensors(model, base, number, layer)
+    base = f"{model.prefix}mtp.layers.{step}."
+    yield from _joined(model, base, number, ("enorm", "hnorm", "final_layernorm", "eh_proj"), layer_tensors)
 
 
 def _qwen3_5(model: ModelSpec, layer_tensors: LayerTensors) -> Iterator[TensorFact]:
@@ -116,9 +122,6 @@ def _nemotron_h(model: ModelSpec, step: int, number: int, layer_tensors: LayerTe
 
 
 def _mimo(model: ModelSpec, step: int, number: int, layer_tensors: LayerTensors) -> Iterator[TensorFact]:
-    base, hidden = f"{model.prefix}mtp_layers.{step}.", model.hidden
-    for name in ("token_layernorm", "hidden_layernorm", "final_layernorm"):
-        yield _fact(base, f"{name}.weight", Role.NORM, number, hidden)
-    yield _fact(base, "input_proj.weight", Role.PREDICTION, number, hidden, 2 * hidden)
-    for layer in model.prediction_step:
-        yield from layer_tensors(model, base, number, layer)
+    base = f"{model.prefix}mtp_layers.{step}."
+    names = ("token_layernorm", "hidden_layernorm", "final_layernorm", "input_proj")
+    yield from _joined(model, base, number, names, layer_tensors)

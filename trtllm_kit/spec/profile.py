@@ -40,6 +40,18 @@ class Parallelism(_Strict):
     tensor: Positive | Auto = Field("auto", description="Ranks that split every matrix.")
     pipeline: Positive = Field(1, description="Stages that split the layers.")
     expert: Positive = Field(1, description="Ranks that share out the experts; must divide tensor.")
+    attention_dp: bool = Field(
+        False,
+        description="Attention data parallelism: each tensor rank serves requests of its own with whole attention, and "
+        "the ranks share out the routed experts alone; limits.max_batch_size and max_num_tokens are then of each rank. "
+        "It costs a copy of everything but the experts on every rank, and time of a single request.",
+    )
+    context: Positive = Field(
+        1,
+        description="Ranks that each take a part of every sequence (context parallelism of built engines): it shortens "
+        "the prefill of very long prompts and splits the KV cache. Raising it costs GPUs, each with a copy of its "
+        "tensor rank's weights, and an exchange of heads in every layer.",
+    )
     replicas: Positive = Field(
         1,
         description="Copies of the whole server, each on GPUs of its own. Raising it costs GPUs; load.min_concurrency "
@@ -152,7 +164,7 @@ class DeployProfile(_Strict):
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$", description="Lower case, digits, dot, dash, underscore.")
     summary: str = Field("", description="One line for `trtkit profiles list`.")
     model_class: str = Field("", description="The models this profile was written for, in words.")
-    hardware: str = Field(description="Name of a hardware profile.")
+    hardware: str = Field(description="Name of a hardware profile, or the file of one.")
     gpu_memory: Bytes | None = Field(
         None, description="Memory of one GPU to plan with, when it is not the hardware profile's (shared, MIG, CPU)."
     )

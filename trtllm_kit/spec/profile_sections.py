@@ -11,7 +11,9 @@ from trtllm_kit.spec.system_text import REFUSED, PathText
 
 Positive = Annotated[int, Field(ge=1)]
 Auto = Literal["auto"]
-SpeculationKind = Literal["eagle3", "mtp", "ngram", "draft_target", "medusa", "eagle", "redrafter", "lookahead"]
+SpeculationKind = Literal[
+    "eagle3", "mtp", "ngram", "draft_target", "pard", "sa", "auto", "medusa", "eagle", "redrafter", "lookahead"
+]
 AllReduce = Literal[
     "auto", "nccl", "ub", "min_latency", "one_shot", "two_shot", "low_precision", "mnnvl", "nccl_symmetric"
 ]
@@ -20,9 +22,16 @@ MoeBackend = Literal[
     "marlin", "megamoe_deepgemm", "megamoe_cutedsl",
 ]  # fmt: skip
 
-NEEDED: dict[str, tuple[str, ...]] = {"draft_checkpoint": ("eagle3", "draft_target")}
+NEEDED: dict[str, tuple[str, ...]] = {"draft_checkpoint": ("eagle3", "draft_target", "pard")}
 """Keys of ``speculation`` that some kinds cannot do without; to the other kinds they mean nothing."""
-POSSIBLE: dict[str, tuple[str, ...]] = {"capture_layers": ("eagle3",), "max_ngram": ("ngram",)}
+GATED = ("eagle3", "mtp", "ngram", "draft_target", "pard", "sa")
+"""Kinds that can be switched off when too few drafts are accepted."""
+POSSIBLE: dict[str, tuple[str, ...]] = {
+    "capture_layers": ("eagle3",),
+    "max_ngram": ("ngram", "sa"),
+    "acceptance_threshold": GATED,
+    "acceptance_window": GATED,
+}
 """Keys that mean something to some kinds only, which can do without."""
 
 
@@ -37,17 +46,20 @@ class Speculation(Strict):
 
     kind: SpeculationKind = Field(
         description="Who drafts: eagle3 (a small head trained for the model), mtp (the model's own prediction layers), "
-        "ngram (text that came before), draft_target (a smaller model of the same vocabulary); with trtllm-build alone "
+        "ngram (text that came before), draft_target (a smaller model of the same vocabulary), pard (a draft model "
+        "that proposes all tokens in one pass), sa (the longest match with text that came before, found on the GPU), "
+        "auto (the release's own choice, which is ngram); with trtllm-build alone "
         "lookahead (the model itself, several places at once), and medusa, eagle and redrafter (heads that the given "
         "checkpoint holds)."
     )
     draft_tokens: Positive = Field(
-        description="Tokens drafted a step. Raising it costs draft time and KV cache, and late tokens are rarely kept."
+        description="Tokens drafted a step; kind auto chooses for itself. Raising it costs draft time and KV cache, "
+        "and late tokens are rarely kept."
     )
     draft_checkpoint: PathText | None = Field(
         None,
         validate_default=True,
-        description="Draft model of eagle3 and draft_target: a folder where the server sees it, or a hub id. "
+        description="Draft model of eagle3, draft_target and pard: a folder where the server sees it, or a hub id. "
         "It costs its weights and a KV cache of its own.",
     )
     capture_layers: tuple[Annotated[int, Field(ge=-1)], ...] | None = Field(
@@ -68,8 +80,8 @@ class Speculation(Strict):
     )
     max_ngram: Positive | Auto = Field(
         "auto",
-        description="Longest text, tokens, that ngram looks up in what came before. Raising it costs drafts: long "
-        "matches are rarer.",
+        description="Longest text, tokens, that ngram looks up in what came before; the length of the matches of sa, "
+        "which auto leaves at the longest there is. Raising it costs drafts: long matches are rarer.",
     )
 
     @field_validator("draft_checkpoint", "capture_layers", "acceptance_threshold", "acceptance_window", "max_ngram")
@@ -93,7 +105,11 @@ def _refused(kind: str, key: str, value: object) -> str:
     kinds = NEEDED.get(key) or POSSIBLE.get(key)
     if kinds is None or kind in kinds:
         return ""
-    return f"has no meaning with kind {kind}, only with {' and '.join(kinds)}; leave it out"
+    return f"has no meaning with kind {kind}, only with {_listed(kinds)}; leave it out"
+
+
+def _listed(words: tuple[str, ...]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
 def _half_a_gate(threshold: float | None, window: int | None) -> str:
@@ -144,6 +160,21 @@ class Engine(Strict):
     )
     stream_interval: Positive = Field(
         1, description="Steps between two pieces of a streamed answer. Raising it costs smoothness; it saves host time."
+    )
+    attention_dp_balance: bool = Field(
+        False,
+        description="With parallelism.attention_dp: prompts wait until every rank has one to start, so that no rank "
+        "idles while another reads. It costs time to the first token; it saves time of every later one.",
+    )
+    attention_dp_timeout_iters: Positive | None = Field(
+        None,
+        description="Steps after which prompts start although some rank has none; absent leaves it to the release. "
+        "Raising it costs time to the first token.",
+    )
+    attention_dp_wait_iters: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Steps that prompts wait for more when every rank has one; absent leaves it to the release. "
+        "Raising it costs time to the first token.",
     )
     expert_slots: Positive | None = Field(
         None,

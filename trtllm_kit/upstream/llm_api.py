@@ -7,9 +7,10 @@ from functools import cache
 from typing import Any
 
 from trtllm_kit.upstream.facts import Fact, read_table, rows
-from trtllm_kit.upstream.llm_api_inside import inside_key, unknown_inside
+from trtllm_kit.upstream.llm_api_inside import inside_key, is_early, unknown_inside
 
 _TABLE = "llm_api"
+_EARLY = "llm_api_early"
 
 
 class LlmApiKey(Fact):
@@ -37,6 +38,11 @@ class _KvDtype(Fact):
     value: str
 
 
+class _Unknown(Fact):
+    part: str
+    refused: bool
+
+
 class _WithoutKey(Fact):
     key: str
     value: bool | int | float | str
@@ -44,7 +50,8 @@ class _WithoutKey(Fact):
 
 def llm_api_key(version: str, key: str) -> LlmApiKey | None:
     """Return what that release says of a dotted key, or None when it does not take the key."""
-    return next((entry.seen_from(version) for entry in _rows_of(key) if entry.holds(version)), None)
+    held = (entry for entry in _rows_of(key, is_early(version)) if entry.holds(version))
+    return next((entry.seen_from(version) for entry in held), None)
 
 
 def value_without_key(version: str, key: str) -> bool | int | float | str | None:
@@ -72,9 +79,9 @@ def releases_with_key(key: str) -> tuple[str, ...]:
     return tuple(version for version in releases_read() if llm_api_key(version, key) is not None)
 
 
-def releases_read() -> tuple[str, ...]:
-    """Return the releases whose own keys were read, oldest first."""
-    return tuple(read_table(_TABLE)["sources"]["args"]["read_in"])
+def releases_read(*, early: bool = False) -> tuple[str, ...]:
+    """Return the releases whose own keys were read, oldest first; of those before 1.0 the keys of the top level."""
+    return tuple(read_table(_EARLY if early else _TABLE)["sources"]["args"]["read_in"])
 
 
 def limits_section(version: str) -> str:
@@ -82,10 +89,22 @@ def limits_section(version: str) -> str:
     return next(row.section for row in rows(_TABLE, "limits", _Limits) if row.holds(version))
 
 
-def llm_api_keys() -> tuple[LlmApiKey, ...]:
-    """Return every row of the table."""
-    keys = dict.fromkeys(str(row["key"]) for row in read_table(_TABLE)["keys"])
-    return tuple(entry for key in keys for entry in _rows_of(key))
+def llm_api_keys(*, early: bool = False) -> tuple[LlmApiKey, ...]:
+    """Return every row of the table, or of that of the releases before 1.0."""
+    keys = dict.fromkeys(str(row["key"]) for row in read_table(_EARLY if early else _TABLE)["keys"])
+    return tuple(entry for key in keys for entry in _rows_of(key, early))
+
+
+def keys_taken(version: str) -> tuple[str, ...]:
+    """Return the dotted keys that a release takes, in the table's order."""
+    return tuple(row.key for row in llm_api_keys(early=is_early(version)) if row.holds(version))
+
+
+def refuses_unknown(version: str, key: str) -> bool:
+    """Whether a release refuses a document with a dotted key that it does not know; some read on without a word."""
+    section, dot, _ = key.partition(".")
+    known = {row.part: row.refused for row in rows(_TABLE, "unknown", _Unknown) if row.holds(version)}
+    return known.get(section, known["inside" if dot else "top"])
 
 
 def _unknown(version: str, document: Mapping[str, Any], prefix: str) -> Iterator[str]:
@@ -101,5 +120,7 @@ def _unknown(version: str, document: Mapping[str, Any], prefix: str) -> Iterator
 
 
 @cache
-def _rows_of(key: str) -> tuple[LlmApiKey, ...]:
+def _rows_of(key: str, early: bool) -> tuple[LlmApiKey, ...]:
+    if early:
+        return rows(_EARLY, "keys", LlmApiKey, key=key)
     return rows(_TABLE, "keys", LlmApiKey, key=key)

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Literal
 
-from trtllm_kit.upstream.facts import Fact, rows
+from trtllm_kit.upstream.facts import Fact, in_range, read_table, rows
 
 _TABLE = "llm_api_inside"
+_EARLY = "llm_api_early"
+FIRST: str = next(row["since"] for row in read_table("releases")["toolchains"] if row["name"] == "llm-api")
+"""First release that serves by the LLM API alone; of those before it the keys stand in a table of their own."""
 TAGS = {
     "speculative_config": "decoding_type",
     "sparse_attention_config": "algorithm",
@@ -35,13 +38,13 @@ class InsideKey(Fact):
 
 def inside_key(version: str, key: str, kind: str | None = None) -> InsideKey | None:
     """Return what that release's PyTorch backend says of a dotted key; None when it does not take it with that kind."""
-    found = (row for row in _keys().get(key, ()) if row.holds(version) and row.backend == "pytorch")
+    found = (row for row in _keys(is_early(version)).get(key, ()) if row.holds(version) and row.backend == "pytorch")
     return next((row.seen_from(version) for row in found if row.kind in (None, kind)), None)
 
 
 def kinds_of(version: str, section: str) -> tuple[str, ...]:
     """Return the kinds that a release has of a section like ``speculative_config``, in the table's order."""
-    inside = (row for row in _of_section(section) if row.holds(version))
+    inside = (row for row in _of_section(section, version) if row.holds(version))
     return tuple(dict.fromkeys(row.kind for row in inside if row.kind is not None))
 
 
@@ -57,13 +60,18 @@ def unknown_inside(version: str, section: str, content: Mapping[str, Any]) -> tu
     return tuple(_unknown(version, section, content, kind))
 
 
-def inside_keys() -> tuple[InsideKey, ...]:
-    """Return every row of the table."""
-    return rows(_TABLE, "keys", InsideKey)
+def inside_keys(*, early: bool = False) -> tuple[InsideKey, ...]:
+    """Return every row of the table, or of that of the releases before ``FIRST``."""
+    return rows(_EARLY, "kinds", InsideKey) if early else rows(_TABLE, "keys", InsideKey)
+
+
+def is_early(version: str) -> bool:
+    """Whether a release is one of those before ``FIRST``."""
+    return in_range(version, None, FIRST)
 
 
 def _unknown(version: str, section: str, content: Mapping[str, Any], kind: str | None) -> Iterator[str]:
-    if not any(row.holds(version) for row in _of_section(section)):
+    if not any(row.holds(version) for row in _of_section(section, version)):
         return
     for name, value in content.items():
         key = f"{section}.{name}"
@@ -81,22 +89,22 @@ def _kind_of(version: str, section: str, value: object) -> str | None:
     return next((kind for kind in known if kind.lower() == str(value).lower()), None)
 
 
-def _of_section(section: str) -> tuple[InsideKey, ...]:
-    return _sections().get(section, ())
+def _of_section(section: str, version: str) -> tuple[InsideKey, ...]:
+    return _sections(is_early(version)).get(section, ())
 
 
 @cache
-def _sections() -> dict[str, tuple[InsideKey, ...]]:
+def _sections(early: bool) -> dict[str, tuple[InsideKey, ...]]:
     found: dict[str, list[InsideKey]] = {}
-    for row in inside_keys():
+    for row in inside_keys(early=early):
         if row.backend == "pytorch":
             found.setdefault(row.key.rpartition(".")[0], []).append(row)
     return {section: tuple(inside) for section, inside in found.items()}
 
 
 @cache
-def _keys() -> dict[str, tuple[InsideKey, ...]]:
+def _keys(early: bool) -> dict[str, tuple[InsideKey, ...]]:
     found: dict[str, list[InsideKey]] = {}
-    for row in inside_keys():
+    for row in inside_keys(early=early):
         found.setdefault(row.key, []).append(row)
     return {key: tuple(inside) for key, inside in found.items()}

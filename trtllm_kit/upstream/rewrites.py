@@ -9,8 +9,8 @@ from trtllm_kit.upstream.facts import Fact, rows
 World = Literal["trtllm-build", "llm-api"]
 Name = Literal[
     "length_with_drafts", "tokens_cut", "tokens_for_drafts", "tokens_of_a_block", "paged_context_off",
-    "paged_context_default", "overlap_off", "drafts_of_mtp", "limits_reset", "speculation_off", "reserved_to_the_end",
-    "profiling_pass",
+    "paged_context_default", "overlap_off", "drafts_of_mtp", "drafts_of_auto", "limits_reset", "speculation_off",
+    "reserved_to_the_end", "profiling_pass",
 ]  # fmt: skip
 
 

@@ -8,9 +8,11 @@ from typing import Literal
 
 from trtllm_kit.upstream.facts import Fact, rows
 
-Kind = Literal["eagle3", "mtp", "ngram", "draft_target", "medusa", "eagle", "redrafter", "lookahead"]
-KINDS: tuple[Kind, ...] = ("eagle3", "mtp", "ngram", "draft_target")
-"""Kinds of the LLM API."""
+Kind = Literal[
+    "eagle3", "mtp", "ngram", "draft_target", "pard", "sa", "auto", "medusa", "eagle", "redrafter", "lookahead"
+]
+KINDS: tuple[Kind, ...] = ("eagle3", "mtp", "ngram", "draft_target", "pard", "sa", "auto")
+"""Kinds of the LLM API, in one release or another."""
 ENGINE_KINDS: tuple[Kind, ...] = ("medusa", "eagle", "redrafter", "lookahead")
 """Kinds of engines alone."""
 SECTION = "speculative_config"
@@ -51,6 +53,22 @@ class _OneEngine(Fact):
     kind: Kind
 
 
+class _StepTokens(Fact):
+    kind: Kind
+    times: int
+
+
+class _OnePass(Fact):
+    kind: Kind
+
+
+class _OwnLength(Fact):
+    kind: Kind
+    tokens: int
+    up_to_batch: int
+    beyond: int
+
+
 class _Heads(Fact):
     kind: Kind
     heads: int
@@ -83,12 +101,15 @@ class DraftArchitecture(Fact):
     eagle3: bool
 
 
-def decoding_type(kind: Kind, version: str) -> DecodingType:
-    """Return how that release spells a kind of the LLM API; raises ``KeyError`` for a kind of engines alone."""
-    if kind not in KINDS:
-        raise KeyError(kind)
-    found = (row for row in rows(_TABLE, "literals", DecodingType) if row.kind == kind and row.holds(version))
-    return next(found).seen_from(version)
+def decoding_type(kind: Kind, version: str) -> DecodingType | None:
+    """Return how that release's LLM API spells a kind; None where it does not have the kind."""
+    found = (row.seen_from(version) for row in _literals() if row.kind == kind and row.holds(version))
+    return next(found, None)
+
+
+def api_kinds(version: str) -> tuple[Kind, ...]:
+    """Return the kinds that the LLM API of that release has."""
+    return tuple(kind for kind in KINDS if _has(kind, version))
 
 
 def builder_mode(kind: Kind, version: str) -> str | None:
@@ -134,7 +155,25 @@ def kv_layers(kind: Kind, version: str, draft_layers: int, draft_tokens: int) ->
 def extra_kv_tokens(kind: Kind, version: str, draft_tokens: int) -> int:
     """Return the tokens a sequence holds in the KV cache beyond its text: the drafts, and those of a shared engine."""
     shared = any(row.kind == kind and row.holds(version) for row in rows(_TABLE, "one_engine", _OneEngine))
-    return 2 * draft_tokens - 1 if shared else draft_tokens
+    drafts = step_tokens(kind, version, draft_tokens) - 1
+    return drafts + draft_tokens - 1 if shared else drafts
+
+
+def step_tokens(kind: Kind, version: str, draft_tokens: int) -> int:
+    """Return the tokens of a sequence in one generation step: its next one, the drafts, and masks of some kinds."""
+    found = (row.times for row in rows(_TABLE, "step_tokens", _StepTokens) if row.kind == kind and row.holds(version))
+    return next((times * draft_tokens for times in found), 1 + draft_tokens)
+
+
+def drafts_at_once(kind: Kind, version: str) -> bool:
+    """Whether a draft model runs once for all tokens of a step, and not once for each."""
+    return any(row.kind == kind and row.holds(version) for row in rows(_TABLE, "one_pass", _OnePass))
+
+
+def own_length(kind: Kind, version: str, batch: int) -> int | None:
+    """Return the tokens that a kind drafts of its own accord where ``max_batch_size`` is that; None: as it is told."""
+    found = (row for row in rows(_TABLE, "own_lengths", _OwnLength) if row.kind == kind and row.holds(version))
+    return next((row.tokens if batch <= row.up_to_batch else row.beyond for row in found), None)
 
 
 def draft_gate(version: str) -> Gate | None:
@@ -165,4 +204,13 @@ def fields_of(kind: Kind, version: str) -> Iterator[str]:
 
 
 def _fits(row: Field, kind: Kind, version: str) -> bool:
-    return kind in row.kinds and row.holds(version)
+    return kind in row.kinds and row.holds(version) and _has(kind, version)
+
+
+def _has(kind: Kind, version: str) -> bool:
+    return any(row.kind == kind and row.holds(version) for row in _literals())
+
+
+@cache
+def _literals() -> tuple[DecodingType, ...]:
+    return rows(_TABLE, "literals", DecodingType)

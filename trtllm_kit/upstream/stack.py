@@ -47,6 +47,11 @@ def container(tag: str) -> Container | None:
     return next((row for row in rows(_TABLE, "containers", Container) if row.tag == tag), None)
 
 
+def containers_of(release: str) -> tuple[Container, ...]:
+    """Return the containers that hold a release, oldest first; none where none was read."""
+    return tuple(row for row in rows(_TABLE, "containers", Container) if row.trtllm == release)
+
+
 def oldest_driver(cuda: str) -> str | None:
     """Return the oldest driver for a CUDA version (``13.1``) by compatibility within its major one; None if unread."""
     major = cuda.partition(".")[0]

@@ -74,16 +74,19 @@ TABLES = (
     Table("llm-api", "keys of the LLM API's YAML document, nested ones dotted", (
         Section("llm_api", "keys", "key", since=_LLM_API),
         Section("llm_api_inside", "keys", "key", ("kind", "backend"), since=_LLM_API),
+        Section("llm_api_early", "keys", "key"),
+        Section("llm_api_early", "kinds", "key", ("kind",)),
     )),
     Table("trtllm-build", "options of trtllm-build and fields of its BuildConfig", (
         Section("trtllm_build", "flags", "flag", until=_GONE),
         Section("trtllm_build", "fields", "field", ("section",), until=_GONE),
     )),
-    Table("scripts", "options of convert_checkpoint.py, quantize.py and trtllm-serve", (
+    Table("scripts", "options of convert_checkpoint.py, quantize.py, trtllm-serve, trtllm-bench, trtllm-eval", (
         Section("scripts", "flags", "flag", ("program",)),
     )),
     Table("speculation", "kinds of speculative decoding, their words and what drafting keeps in memory", (
         Section("llm_api_inside", "keys", "kind", since=_LLM_API, only=("key", "speculative_config.decoding_type")),
+        Section("llm_api_early", "kinds", "kind", only=("key", "speculative_config.decoding_type")),
         Section("trtllm_build", "modes", "mode", until=_GONE),
         Section("speculation", "literals", "literal", ("kind",), since=_LLM_API),
         Section("speculation", "kv_layers", "kind", since=_LLM_API),
@@ -100,6 +103,8 @@ TABLES = (
     Table("families", "architectures that a release loads, by world", (
         Section("families", "families", "architecture", ("world",)),
         Section("families_listed", "families", "architecture", ("world",)),
+        Section("families", "attention_dp", "architecture", ("section",), since=_LLM_API),
+        Section("families", "context_parallel", "architecture", ("section",), until=_GONE),
     )),
     Table("checkpoint", "what the checkpoint of trtllm-build may hold", (
         Section("trtllm_checkpoint", "models", "architecture", until=_GONE),
@@ -141,7 +146,7 @@ TABLES = (
         Section("triton_parameters", "conflicts", "key", ("backend", "section")),
         Section("model_config", "fields", "key"),
         Section("triton_engines", "tensors", "name", ("model", "side"), until=_GONE),
-        Section("triton_engines", "fixed", "choice", ("section",), until=_GONE),
+        Section("triton_engines", "fixed", "name", ("section",), until=_GONE),
         Section("triton_engines", "steps", "model", ("side", "section"), until=_GONE),
     )),
     Table("builder", "what the builder makes of its options, and which it refuses together", (

@@ -9,6 +9,8 @@ from trtllm_kit.plan.checks import (
     build_options,
     built,
     capacity,
+    context_parallel,
+    data_parallel,
     engine,
     environment,
     lengths,
@@ -27,6 +29,8 @@ __all__ = ["RULES", "Case", "Rule", "in_order", "run_checks"]
 
 RULES: tuple[Rule, ...] = (
     *split.RULES,
+    *data_parallel.RULES,
+    *context_parallel.RULES,
     *precision.RULES,
     *shapes.RULES,
     *making.RULES,

@@ -12,7 +12,7 @@ from trtllm_kit.plan.settle_build import CONTAINERS, PLACES
 from trtllm_kit.upstream import known_releases, nearest_release, release
 from trtllm_kit.upstream.builder import Conflict, conflicts, mode_bounds
 from trtllm_kit.upstream.facts import Certainty
-from trtllm_kit.upstream.speculation import ENGINE_KINDS, builder_kinds
+from trtllm_kit.upstream.speculation import builder_kinds, decoding_type
 from trtllm_kit.upstream.trtllm_build import (
     build_flag,
     build_flags,
@@ -131,7 +131,7 @@ def _drafts(case: Case, build: BuildPlan) -> Iterator[Finding]:
             f"Engines of {version} have no speculation of kind {speculation.kind.value}.",
             f"toolchain trtllm-build; it drafts with {', '.join(kinds)}",
             "speculation.kind: draft_target"
-            + ("" if speculation.kind.value in ENGINE_KINDS else ", or toolchain: llm-api"),
+            + (", or toolchain: llm-api" if decoding_type(speculation.kind.value, version) else ""),
         )
     for row in mode_bounds(str(mode.value), version) if mode else ():
         found = build.options.get(row.option)

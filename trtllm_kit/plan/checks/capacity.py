@@ -54,8 +54,10 @@ def gpu_memory(case: Case) -> Iterator[Finding]:
 
 def binding_term(memory: MemoryPlan) -> tuple[str, int]:
     """Return the largest use of memory, the KV cache of the asked sequences included: its name and its bytes."""
-    asked = memory.min_sequences * memory.kv_bytes_per_sequence
-    uses = [("KV cache of the asked sequences", asked), *((term.name, term.bytes) for term in memory.terms)]
+    uses = [
+        ("KV cache of the asked sequences", memory.asked_bytes),
+        *((term.name, term.bytes) for term in memory.terms),
+    ]
     return max(uses, key=lambda use: use[1])
 
 
@@ -91,7 +93,6 @@ def _catalogued_memory(case: Case) -> Figure | None:
 
 def _too_few(case: Case, memory: MemoryPlan) -> Finding:
     tokens = sequence_tokens(case.profile.load, case.profile.limits.max_beam_width)
-    asked = memory.min_sequences * memory.kv_bytes_per_sequence
     name, size = binding_term(memory)
     taken = sum(term.bytes for term in memory.terms)
     if memory.kv_budget_bytes < 0:
@@ -106,7 +107,7 @@ def _too_few(case: Case, memory: MemoryPlan) -> Finding:
         severity=Severity.ERROR,
         message=f"{message} The binding term is {name} with {format_bytes(size)}.",
         compared=(
-            f"{format_bytes(asked)} needed for the KV cache, {left}; "
+            f"{format_bytes(memory.asked_bytes)} needed for the KV cache, {left}; "
             f"the other terms take {format_bytes(taken)} of {format_bytes(memory.capacity_bytes)}"
         ),
         suggestion="lower load.min_concurrency or choose hardware with more memory",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.settle_engine import graphs_obstacle, overlap_obstacle
-from trtllm_kit.spec.model import Attention, Experts
+from trtllm_kit.spec.model import Attention, Experts, Layer
 from trtllm_kit.units import GIB, counted, format_bytes
 from trtllm_kit.upstream.bounds import bound
 from trtllm_kit.upstream.combinations import combination
@@ -23,16 +23,7 @@ def windows(case: Case) -> Iterator[Finding]:
     if asked == "auto":
         return
     layers = case.plan.model.layers
-    cut: list[int] = []
-    kept: list[int] = []
-    for number, layer in enumerate(layers):
-        if not isinstance(layer.mixer, Attention):
-            continue
-        window, seen = min(asked[number % len(asked)], longest), layer.mixer.window or longest
-        if window < min(seen, longest):
-            cut.append(number)
-        elif window > seen and holds_window_only(layer.mixer.kind):
-            kept.append(number)
+    cut, kept = _cut_and_kept(layers, asked, longest)
     if cut:
         yield _found(
             "PF37",
@@ -58,6 +49,21 @@ def windows(case: Case) -> Iterator[Finding]:
             f"{counted(len(asked), 'window')}, {counted(len(layers), 'layer')}",
             "kv_cache.max_attention_window: auto, or a pattern that is repeated over the layers",
         )
+
+
+def _cut_and_kept(layers: tuple[Layer, ...], asked: tuple[int, ...], longest: int) -> tuple[list[int], list[int]]:
+    """Return the layers that lose tokens which they see, and those that keep more than they see."""
+    cut: list[int] = []
+    kept: list[int] = []
+    for number, layer in enumerate(layers):
+        if not isinstance(layer.mixer, Attention):
+            continue
+        window, seen = min(asked[number % len(asked)], longest), layer.mixer.window or longest
+        if window < min(seen, longest):
+            cut.append(number)
+        elif window > seen and holds_window_only(layer.mixer.kind):
+            kept.append(number)
+    return cut, kept
 
 
 def settings(case: Case) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks import built
@@ -66,9 +67,12 @@ def lengths(case: Case) -> Iterator[Finding]:
             f"{load.input_tokens:,} input tokens, max_num_tokens {limits.max_num_tokens:,}, chunked_prefill false"
         )
         yield _error("A prompt of the asked length does not fit one step.", compared, "scheduler.chunked_prefill: true")
-    if load.min_concurrency > limits.max_batch_size:
-        compared = f"min_concurrency {load.min_concurrency:,}, max_batch_size {limits.max_batch_size:,}"
-        suggestion = f"limits.max_batch_size: {load.min_concurrency}"
+    places = case.split.places(limits.max_batch_size)
+    if load.min_concurrency > places:
+        batches = case.split.places(1)
+        each = f" in each of {batches} batches" if batches > 1 else ""
+        compared = f"min_concurrency {load.min_concurrency:,}, max_batch_size {limits.max_batch_size:,}{each}"
+        suggestion = f"limits.max_batch_size: {ceil(load.min_concurrency / batches)}"
         yield _error("Fewer requests may run at once than the load asks for.", compared, suggestion)
     yield from _wide_batches(case)
     yield from _exact_beams(case)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
+from trtllm_kit.plan.serving_mode import obstacle
 
 _LAST_PORT = 65535
 _PORTS = ("http_port", "grpc_port", "metrics_port")
@@ -26,6 +27,9 @@ def runtime(case: Case) -> Iterator[Finding]:
             f"runtime {chosen}, toolchain {toolchain}: its rank files hold no weights",
             "runtime: simulated (paced tokens), or toolchain: llm-api",
         )
+    in_the_way = obstacle(case.plan) if toolchain == "trtllm-build" else None
+    if in_the_way is not None:
+        yield _refused(in_the_way.what, in_the_way.compared, in_the_way.way_out)
 
 
 def ports(case: Case) -> Iterator[Finding]:
@@ -54,7 +58,7 @@ RULES = (
         "PF29",
         "Runtime against the hardware and the engine",
         runtime,
-        keys=("runtime", "toolchain", "hardware"),
+        keys=("runtime", "toolchain", "hardware", "parallelism.replicas"),
     ),
     Rule("PF30", "Ports of the server", ports, keys=("serve.http_port", "serve.grpc_port", "serve.metrics_port")),
 )

@@ -205,8 +205,8 @@ def _shared_out(case: Case, number: int, fact: TensorFact, split: Split) -> tupl
     if _is_expert(case, number, fact):
         return outputs, split.expert_tensor
     if fact.role not in _BY_KV_HEADS:
-        return outputs, split.tensor
-    return outputs, min(split.tensor, case.plan.model.layers[number].attention.kv_heads)
+        return outputs, split.dense
+    return outputs, min(split.dense, case.plan.model.layers[number].attention.kv_heads)
 
 
 _BY_KV_HEADS = (Role.KEY, Role.VALUE, Role.QKV)

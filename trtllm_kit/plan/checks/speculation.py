@@ -16,8 +16,8 @@ from trtllm_kit.upstream.bounds import bound
 from trtllm_kit.upstream.combinations import speculation_with
 from trtllm_kit.upstream.speculation import (
     ENGINE_KINDS,
-    KINDS,
     Kind,
+    api_kinds,
     builder_mode,
     decoding_type,
     draft_architecture,
@@ -39,11 +39,8 @@ def speculation(case: Case) -> Iterator[Finding]:
             f"runtime {case.plan.runtime.runtime.value}, speculation.kind {decided.kind.value}",
             "nothing to do in a rehearsal",
         )
-    if decided.kind.value in ENGINE_KINDS:
-        yield from _of_engines(case, decided)
-    elif case.plan.toolchain.value == "llm-api":
-        yield from _fields(case, decided)
-        yield from _features(case, decided)
+    if case.plan.toolchain.value == "llm-api":
+        yield from _of_the_api(case, decided)
     yield from (finding for finding in built.requests(case) if finding.rule == "PF25")
     if decided.kind.value == "mtp":
         yield from _prediction_layers(case, decided)
@@ -51,22 +48,35 @@ def speculation(case: Case) -> Iterator[Finding]:
         yield from _draft(case, decided.kind.value, decided.draft_checkpoint.value)
 
 
-def _of_engines(case: Case, decided: SpeculationPlan) -> Iterator[Finding]:
-    """Yield that a kind is engines' alone, where none are built."""
-    if case.plan.toolchain.value == "llm-api":
-        version, builds = case.plan.release.value, builder_mode(decided.kind.value, case.plan.release.value)
-        ways = ["speculation.kind: eagle3 for a head of EAGLE-3"] if decided.kind.value == "eagle" else []
-        ways += ["toolchain: trtllm-build"] if builds else []
-        yield _found(
-            Severity.ERROR,
-            f"The PyTorch backend has no speculation of kind {decided.kind.value}.",
-            f"toolchain llm-api with {version}; it drafts with {', '.join(KINDS)}",
-            ", or ".join(ways) or "speculation.kind: ngram",
-        )
+def _of_the_api(case: Case, decided: SpeculationPlan) -> Iterator[Finding]:
+    """Yield what the LLM API of the release says of the kind: no such kind, no such fields, not beside that feature."""
+    if decoding_type(decided.kind.value, case.plan.release.value) is None:
+        yield _no_such_kind(decided.kind.value, case.plan.release.value)
+        return
+    yield from _fields(case, decided)
+    yield from _spelling(case, decided.kind.value)
+    yield from _features(case, decided)
+
+
+def _no_such_kind(kind: Kind, version: str) -> Finding:
+    """Return that a kind is engines' alone, or not the release's; only near ones speak for one that was not read."""
+    sure = kind in ENGINE_KINDS or version in releases_read()
+    nearest = nearest_release(version, lambda name: decoding_type(kind, name) is not None)
+    ways = ["speculation.kind: eagle3 for a head of EAGLE-3"] if kind == "eagle" else []
+    ways += ["toolchain: trtllm-build"] if builder_mode(kind, version) else []
+    ways += [f"trtllm_version: {nearest}"] if nearest else []
+    return _found(
+        Severity.ERROR if sure else Severity.WARNING,
+        f"The PyTorch backend of {version} has no speculation of kind {kind}."
+        if sure
+        else f"Speculation of kind {kind} is not confirmed for release {version}, so none is written.",
+        f"toolchain llm-api with {version}; it drafts with {', '.join(api_kinds(version))}",
+        ", or ".join(ways) or "speculation.kind: ngram",
+    )
 
 
 def _fields(case: Case, decided: SpeculationPlan) -> Iterator[Finding]:
-    """Yield settings that the release has no field for, and a word for the kind that was read in other releases."""
+    """Yield settings that the release has no field for."""
     kind, version = decided.kind.value, case.plan.release.value
     for key, field, value in speculation_settings(decided, version):
         if speculation_field(kind, field, version) is not None:
@@ -81,11 +91,18 @@ def _fields(case: Case, decided: SpeculationPlan) -> Iterator[Finding]:
             f"{key} is {value}; {' or '.join(FIELDS[key])} is in {', '.join(have) or 'none'}",
             f"leave speculation.{key} out" + (f", or trtllm_version: {nearest}" if nearest else ""),
         )
+
+
+def _spelling(case: Case, kind: Kind) -> Iterator[Finding]:
+    """Yield a word for the kind that was read in other releases, when those do not agree."""
+    version = case.plan.release.value
     word = decoding_type(kind, version)
-    others = [decoding_type(kind, name) for name in word.read_in]
-    if word.certainty != "read" and not all(other.takes(word.literal) for other in others):
+    if word is None or word.certainty == "read":
+        return
+    others = [other for name in releases_read() if (other := decoding_type(kind, name)) is not None]
+    if not all(other.takes(word.literal) for other in others):
         spelt = sorted({other.literal for other in others})
-        nearest = nearest_release(version, lambda name: decoding_type(kind, name).certainty == "read")
+        nearest = nearest_release(version, partial(_was_read, kind))
         yield _found(
             Severity.WARNING,
             f"How release {version} spells the kind {kind} was not read; the releases around it disagree.",
@@ -232,6 +249,11 @@ def _head(case: Case, facts: DraftFacts) -> Iterator[Finding]:
             f"capture_layers {', '.join(map(str, beyond))}, the model has {len(model.layers)} layers from 0 on",
             f"speculation.capture_layers: [1, {len(model.layers) // 2 - 1}, {len(model.layers) - 4}]",
         )
+
+
+def _was_read(kind: Kind, version: str) -> bool:
+    word = decoding_type(kind, version)
+    return word is not None and word.certainty == "read"
 
 
 def _takes(kind: Kind, fields: tuple[str, ...], version: str) -> bool:

@@ -47,7 +47,7 @@ def widths(case: Case) -> Iterator[Finding]:
 def kv_heads(case: Case) -> Iterator[Finding]:
     """PF2: KV heads that can be neither split nor copied, and KV heads that are copied."""
     yield from _in_the_way("PF2")(case)
-    copies, ranks = case.plan.parallelism.kv_replication.value, case.split.tensor
+    copies, ranks = case.plan.parallelism.kv_replication.value, case.split.heads
     if copies < 2 or any(obstacle.rule == "PF2" for obstacle in case.obstacles):
         return
     attentions = case.plan.model.attentions
@@ -56,9 +56,15 @@ def kv_heads(case: Case) -> Iterator[Finding]:
         rule="PF2",
         severity=Severity.INFO,  # asked for, or the fewest ranks that fit: auto takes no more
         message=_COPIED_LATENT if _is_latent(case) else _COPIED_HEADS.format(copies),
-        compared=f"{counted(heads, 'KV head')}, {ranks} tensor ranks, {held} a rank",
-        suggestion=_without_copies(case, replace(case.split, tensor=heads)),
+        compared=f"{counted(heads, 'KV head')}, {ranks} {_named(case.split)}, {held} a rank",
+        suggestion=_without_copies(case, replace(case.split, tensor=heads))
+        if case.split.context == 1
+        else f"nothing to do, or parallelism.context: {max(1, heads // case.split.tensor)}",
     )
+
+
+def _named(split: Split) -> str:
+    return "tensor ranks" if split.context == 1 else "tensor and context ranks"
 
 
 _COPIED_HEADS = "Every KV head is copied {} times, which multiplies the whole KV cache by it."
@@ -111,7 +117,7 @@ def _pcie_time(case: Case) -> str:
 
 def _instead_of_pcie(case: Case) -> str:
     """Propose pipeline stages where they hold what is asked, and what to know of NCCL without NVLink."""
-    staged = replace(case.split, tensor=1, expert=1, pipeline=case.split.world_size)
+    staged = replace(case.split, tensor=1, expert=1, pipeline=case.split.world_size, attention_dp=False, context=1)
     works = not obstacles(case.plan.model, staged, case.hardware)
     works = works and memory_plan(replace(case.sizing, split=staged)).fits
     way = f"parallelism.tensor: 1 with parallelism.pipeline: {staged.pipeline} (only the ends of stages talk); " * works
@@ -164,7 +170,7 @@ def _over_nodes(case: Case) -> Iterator[Finding]:
 
 def vocabulary(case: Case) -> Iterator[Finding]:
     """PF4: a vocabulary that is padded, so that the ranks can share it or for an output head in AWQ."""
-    vocab, ranks = case.plan.model.vocab, case.split.tensor
+    vocab, ranks = case.plan.model.vocab, case.split.dense
     if vocab % ranks:
         padded = ceil(vocab / ranks) * ranks
         yield Finding(

@@ -9,7 +9,13 @@ from typing import Any, TypeGuard
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.given.finding import found, of_failure
 from trtllm_kit.upstream.failures import failure
-from trtllm_kit.upstream.llm_api import llm_api_keys, releases_read, releases_with_key, unknown_llm_api_keys
+from trtllm_kit.upstream.llm_api import (
+    keys_taken,
+    refuses_unknown,
+    releases_read,
+    releases_with_key,
+    unknown_llm_api_keys,
+)
 from trtllm_kit.upstream.llm_api_inside import TAGS, kinds_of
 from trtllm_kit.upstream.precedence import precedence
 from trtllm_kit.upstream.renames import renamed, taken_before
@@ -37,13 +43,13 @@ def document(
 
 def keys(given: Mapping[str, Any], release: str) -> Iterator[Finding]:
     """PF24: keys that the release does not take, with the nearest that it does."""
-    taken = sorted({row.key for row in llm_api_keys() if row.holds(release)})
-    surely = release in releases_read()
+    taken = sorted(set(keys_taken(release)))
     for key in unknown_llm_api_keys(release, given):
         section, _, name = key.rpartition(".")
         if TAGS.get(section) == name:
             yield _kind(section, name, _section(given, section).get(name), release)
             continue
+        surely, refuses = _was_read(release, key), refuses_unknown(release, key)
         if not surely and taken_before(key, release):
             continue
         near = difflib.get_close_matches(key, taken, n=1, cutoff=0.75)
@@ -55,11 +61,17 @@ def keys(given: Mapping[str, Any], release: str) -> Iterator[Finding]:
         doubt = "" if surely else "; not confirmed for this release"
         yield found(
             "PF24",
-            Severity.ERROR if surely else Severity.WARNING,
-            f"Release {release} does not take {key}, and refuses a document with it.",
+            Severity.ERROR if surely and refuses else Severity.WARNING,
+            f"Release {release} does not take {key}, and "
+            + ("refuses a document with it." if refuses else "reads on without a word."),
             known + doubt,
             _instead(key, became.new if became else "", near),
         )
+
+
+def _was_read(release: str, key: str) -> bool:
+    """Whether the release's own keys were read, at the place of a dotted key."""
+    return release in releases_read() or ("." not in key and release in releases_read(early=True))
 
 
 def _kind(section: str, tag: str, value: object, release: str) -> Finding:
@@ -147,7 +159,37 @@ def _speculation(given: Mapping[str, Any], release: str) -> Iterator[Finding]:
         if forced is not None:
             message = f"A draft model of its own {forced.note} in releases like {release}."
             yield of_failure("PF25", forced, message, "eagle3_one_model false", "leave eagle3_one_model out")
+    yield from _suffixes(given, section, release)
+    yield from _ignored(section, release)
     yield from _thresholds(section, release)
+
+
+def _suffixes(given: Mapping[str, Any], section: Mapping[str, Any], release: str) -> Iterator[Finding]:
+    """Yield lengths and pools that the suffix automaton does not take."""
+    if section.get("decoding_type") != "SA":
+        return
+    length, nothing = section.get("max_matching_ngram_size"), failure("suffix_of_nothing", release)
+    if nothing is not None and length == 0 and not isinstance(length, bool):
+        message = f"A match of no tokens {nothing.note}."
+        yield of_failure("PF25", nothing, message, "max_matching_ngram_size 0", "max_matching_ngram_size: -1 (longest)")
+    pool, batch = section.get("global_pool_size"), given.get("max_batch_size")
+    small = failure("suffix_pool_too_small", release)
+    if small is not None and isinstance(pool, int) and isinstance(batch, int) and pool < batch:
+        message = f"A pool with fewer places than requests {small.note}."
+        compared = f"global_pool_size {pool}, max_batch_size {batch}"
+        yield of_failure("PF25", small, message, compared, f"global_pool_size: {batch}")
+
+
+def _ignored(section: Mapping[str, Any], release: str) -> Iterator[Finding]:
+    known, others = failure("auto_ignores", release), [name for name in section if name != "decoding_type"]
+    if section.get("decoding_type") == "AUTO" and known is not None and others:
+        yield found(
+            "PF25",
+            Severity.INFO,
+            f"decoding_type AUTO {known.note}: the release chooses how to draft, and how much.",
+            f"AUTO beside {', '.join(others)}",
+            "decoding_type: NGram, to choose for yourself",
+        )
 
 
 def _thresholds(section: Mapping[str, Any], release: str) -> Iterator[Finding]:

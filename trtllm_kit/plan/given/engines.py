@@ -86,6 +86,10 @@ def _release(engine: EngineFacts, where: ServingFacts) -> Iterator[Finding]:
             "serve the Hugging Face checkpoint (toolchain: llm-api), or an image of 1.2.1",
         )
         return
+    yield from _other_tensorrt(engine, where)
+
+
+def _other_tensorrt(engine: EngineFacts, where: ServingFacts) -> Iterator[Finding]:
     known = failure("engine_of_other_tensorrt", where.release)
     if engine.version is None or known is None:
         return
