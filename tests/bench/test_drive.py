@@ -1,0 +1,104 @@
+"""A load as it is sent, and its stamps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+
+from tests.bench.support import driven_at, small_load
+from tests.support.token_server import token_server
+from trtllm_kit.bench.client import clock
+from trtllm_kit.bench.dialects import Ask, Part
+from trtllm_kit.bench.drive import Limits, drive, records_of
+from trtllm_kit.bench.heard import Heard
+from trtllm_kit.bench.load import constant
+from trtllm_kit.bench.prompts import Prompts
+from trtllm_kit.bench.record import Counted
+
+
+class Slow:
+    """A client whose server answers one request after the other."""
+
+    arrived: Callable[[], float]
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.turn, self.most, self.now = seconds, asyncio.Lock(), 0, 0
+
+    async def ask(self, ask: Ask, heard: Heard) -> None:
+        """Answer in turn."""
+        self.now += 1
+        self.most = max(self.most, self.now)
+        heard.sent = clock()
+        async with self.turn:
+            await asyncio.sleep(self.seconds)
+            heard.take(Part("a"), clock())
+            heard.end(clock())
+        self.now -= 1
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def test_an_open_loop_sends_on_while_the_server_is_behind() -> None:
+    """Ten requests at 200 a second of a server that takes 20 ms each: all are under way, and the last waits longest."""
+    load, made = small_load(requests=10, arrivals=constant(200.0)), []
+    driven = drive(load, Prompts(load), lambda: made.append(Slow(0.02)) or made[0], Limits())
+    waits = [record.served.ttft for record in records_of(driven, load, Prompts(load))]
+    assert made[0].most > 5
+    assert waits[-1] > 0.1 > waits[0]
+
+
+def test_a_closed_loop_has_as_many_under_way_as_users() -> None:
+    """Three users never have a fourth request under way."""
+    load, made = small_load(users=3, requests=9), []
+    driven = drive(load, Prompts(load), lambda: made.append(Slow(0.002)) or made[0], Limits())
+    assert (9, 3) == (len(driven.sent), made[0].most)
+
+
+def test_a_fault_of_the_client_itself_is_no_failure_of_the_server() -> None:
+    """An error in our own code ends the run with it."""
+
+    class Wrong(Slow):
+        async def ask(self, ask: Ask, heard: Heard) -> None:
+            raise ZeroDivisionError
+
+    load = small_load(requests=4)
+    with pytest.raises(ZeroDivisionError):
+        drive(load, Prompts(load), lambda: Wrong(0.0), Limits())
+
+
+@pytest.mark.parametrize("api", ["triton", "triton-legacy", "openai", "openai-chat"])
+def test_each_interface_is_heard_token_by_token(api: str) -> None:
+    """Every token of every answer has a stamp of its own, not before it was written, and in order."""
+    with token_server(first=0.01, gap=0.004) as (url, asked):
+        load = small_load(users=2, requests=4)
+        driven = driven_at(url, load, api)
+    for sent in driven.sent:
+        heard = sent.heard
+        assert (None, 6) == (heard.failure, len(heard.stamps))
+        assert all(stamp >= float(text) for stamp, text in zip(heard.stamps, heard.texts, strict=True))
+        assert all(later >= earlier for earlier, later in pairwise(heard.stamps))
+    counted = {record.counted for record in records_of(driven, load, Prompts(load))}
+    assert {Counted.SERVER if api.startswith("openai") else Counted.LIMIT} == counted
+    assert 4 == len(asked)
+
+
+def test_a_later_turn_repeats_the_talk_before_it() -> None:
+    """The third prompt of a conversation begins with the second, and holds the answer to it."""
+    with token_server(first=0.0, gap=0.0) as (url, asked):
+        load = small_load(users=1, requests=3, turns=3)
+        driven = driven_at(url, load)
+    prompts = [one["text_input"] for one in asked]
+    assert prompts[2].startswith(prompts[1] + "\n" + driven.sent[1].heard.text)
+    assert prompts[1].startswith(prompts[0])
+
+
+def test_warm_up_is_marked() -> None:
+    """The first requests by number are those that no figure counts."""
+    with token_server(first=0.0, gap=0.0) as (url, _):
+        load = small_load(users=2, requests=5, warmup=2)
+        driven = driven_at(url, load)
+    assert [True, True, False, False, False] == [one.warm for one in records_of(driven, load, Prompts(load))]

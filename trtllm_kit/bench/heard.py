@@ -1,0 +1,70 @@
+"""What a client hears of one answer while it comes. Pure; the clock's readings are given to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from trtllm_kit.bench.dialects import Part
+from trtllm_kit.bench.record import Failure
+
+
+@dataclass(slots=True)
+class Heard:
+    """One answer, from the first byte sent to its end. Times are readings of the client's clock, seconds."""
+
+    sent: float = 0.0
+    """When the request was handed to the system; 0 while it was not."""
+    latest: float = 0.0
+    """When anything was heard last, or the request was sent."""
+    ended: float = 0.0
+    stamps: list[float] = field(default_factory=list)
+    """When each piece with text was there."""
+    texts: list[str] = field(default_factory=list)
+    finish: str = ""
+    said_done: bool = False
+    answer_tokens: int | None = None
+    prompt_tokens: int | None = None
+    """The server's own counts."""
+    failure: Failure | None = None
+    why: str = ""
+    together: int = 0
+    """Pieces that came with an earlier one in a single reading of the network."""
+
+    def take(self, part: Part, stamp: float) -> None:
+        """Take what one event said."""
+        self.latest = stamp
+        if part.error:
+            self.fail(Failure.ERROR, part.error, stamp)
+            return
+        if part.text:
+            self.together += bool(self.stamps and self.stamps[-1] == stamp)
+            self.stamps.append(stamp)
+            self.texts.append(part.text)
+        self.finish = part.finish or self.finish
+        self.said_done = self.said_done or part.done
+        self.answer_tokens = part.answer_tokens or self.answer_tokens
+        self.prompt_tokens = part.prompt_tokens or self.prompt_tokens
+
+    def fail(self, failure: Failure, why: str, stamp: float) -> None:
+        """Take what went wrong; the first failure stands."""
+        if self.failure is None:
+            self.failure, self.why, self.ended = failure, why[:200], stamp
+
+    def end(self, stamp: float) -> None:
+        """Take a good end; an answer without text is a failure all the same."""
+        self.ended = stamp
+        if not self.texts:
+            self.fail(Failure.EMPTY, "the answer ended without text", stamp)
+
+    @property
+    def text(self) -> str:
+        """The whole answer. Upstream's llmapi model repeats all of it in every piece: then the last one is it."""
+        pieces = self.texts
+        if len(pieces) > 1 and len(pieces[0]) < len(pieces[-1]) and _grows(pieces):
+            return pieces[-1]
+        return "".join(pieces)
+
+
+def _grows(pieces: list[str]) -> bool:
+    return all(later.startswith(earlier) for earlier, later in pairwise(pieces))

@@ -1,0 +1,240 @@
+"""What ``trtkit bench`` was asked for, as a run; the run; and the files it leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trtllm_kit.bench.client import address_of
+from trtllm_kit.bench.dialects import DIALECTS
+from trtllm_kit.bench.discover import discover
+from trtllm_kit.bench.drive import Limits
+from trtllm_kit.bench.load import MOST_REQUESTS, Load, Sampling, arrivals_of, ramp_of, requests_in
+from trtllm_kit.bench.prompts import FileTokenizer
+from trtllm_kit.bench.result import Worth
+from trtllm_kit.bench.run import Bench, Server, steps_document
+from trtllm_kit.bench.scenarios import SCENARIOS, Sizes
+from trtllm_kit.bench.trace import trace_load
+from trtllm_kit.cli.evaluate import require_place
+from trtllm_kit.cli.session import Session
+from trtllm_kit.errors import RequestFailed, UsageError
+from trtllm_kit.estimate.outcome import Slo
+from trtllm_kit.estimate.workload import ClosedLoop, Workload, within
+from trtllm_kit.units import parse_seconds
+
+if TYPE_CHECKING:
+    from trtllm_kit.estimate.workload import Arrivals
+
+_ASKED = ("api", "model", "scenario", "concurrency", "rate", "arrivals", "ramp", "load_fraction", "requests",
+          "duration", "warmup", "isl", "osl", "shortest", "shared_prefix", "prefixes", "turns", "ignore_eos",
+          "percentile", "repeats", "gpus", "seed")  # fmt: skip
+
+
+def asked_bench(given: Mapping[str, Any]) -> tuple[Bench, dict[str, Any]]:
+    """Return the run that options ask for, and how it is recorded; raises ``UsageError`` before anything is sent."""
+    for key in ("out", "csv", "html"):
+        if given[key] is not None:
+            require_place(given[key])
+    _check(given)
+    limits = Limits(run=None if given["duration"] is None else _seconds("--duration", given["duration"]))
+    load, promise = _load(given, limits.run)
+    tokenizer = None if given["tokenizer"] is None else FileTokenizer(given["tokenizer"])
+    server = _server(given)
+    worth = Worth(given["gpus"], given["gpu_hour_price"])
+    bench = Bench(server, load, tokenizer, promise, limits, given["repeats"], worth)
+    asked = {key: given[key] for key in _ASKED} | {"api": server.api, "model": server.model, "grpc": server.grpc}
+    asked |= {"requests": load.workload.requests, "trace": given["trace"].name if given["trace"] else None}
+    words = given["promise"].words() if given["slo"] else _words(promise)
+    return bench, asked | {"slo": words}
+
+
+def _check(given: Mapping[str, Any]) -> None:
+    ways = [key for key in ("concurrency", "rate", "ramp", "load_fraction") if given[key] is not None]
+    if len(ways) > 1:
+        shown = " and ".join("--" + key.replace("_", "-") for key in ways)
+        raise UsageError(shown, why="a run has one kind of arrivals", hint=f"leave out {shown.rpartition(' ')[2]}")
+    if given["scenario"] and given["trace"]:
+        raise UsageError("--scenario and --trace", why="both say what is sent", hint="leave out --scenario")
+    if given["scenario"] and given["scenario"] not in SCENARIOS:
+        raise UsageError(
+            f"--scenario {given['scenario']}", why=f"known are {', '.join(SCENARIOS)}", hint="--scenario coding"
+        )
+    if given["api"] and given["api"] not in DIALECTS:
+        raise UsageError(f"--api {given['api']}", why=f"known are {', '.join(DIALECTS)}", hint="--api triton")
+    fraction = given["load_fraction"]
+    if fraction is not None and not 0 < fraction <= 1.5:
+        raise UsageError(f"--load-fraction {fraction:g}", why="a share of the saturation", hint="--load-fraction 0.5")
+    if fraction is not None and (given["trace"] or given["scenario"] == "agentic"):
+        raise UsageError(
+            "--load-fraction of recorded times", why="a trace and bursts say themselves when they come", hint="--rate"
+        )
+    if not 0 < given["shortest"] <= 1:
+        raise UsageError(
+            f"--shortest {given['shortest']:g}", why="it is a share above 0, up to 1", hint="--shortest 0.8"
+        )
+    if given["gpu_hour_price"] is not None and not given["gpus"]:
+        raise UsageError("--gpu-hour-price without --gpus", why="a price of how many GPUs?", hint="--gpus 1")
+
+
+def _load(given: Mapping[str, Any], seconds: float | None) -> tuple[Load, Slo | None]:
+    """Return the load and what is promised of it."""
+    promise = Slo(**given["promise"].limits) if given["slo"] else None
+    chosen = Sampling(given["temperature"], given["top_p"])
+    if given["trace"] is not None:
+        load = trace_load(
+            given["trace"], users=given["concurrency"], requests=given["requests"], answer=given["osl"],
+            seed=given["seed"],
+        )  # fmt: skip
+        return replace(load, sampling=chosen), promise
+    if given["scenario"]:
+        scenario = SCENARIOS[given["scenario"]]
+        sizes = Sizes(given["isl"], given["osl"], given["concurrency"], given["requests"], given["seed"])
+        load = scenario.load(sizes)
+        if given["rate"] is not None or given["ramp"] is not None:
+            load = replace(load, workload=replace(load.workload, arrivals=_arrivals(given, load.workload.requests)))
+        usual = load.sampling
+        kept = Sampling(
+            usual.temperature if chosen.temperature is None else chosen.temperature,
+            usual.top_p if chosen.top_p is None else chosen.top_p,
+        )
+        return replace(load, sampling=kept), promise or scenario.slo
+    return Load(_workload(given, seconds), chosen), promise
+
+
+def _workload(given: Mapping[str, Any], seconds: float | None) -> Workload:
+    users = given["concurrency"] or 1
+    requests = given["requests"] or _requests(given, users, seconds)
+    arrivals = _arrivals(given, requests)
+    usual = users if isinstance(arrivals, ClosedLoop) and requests > 2 * users else 0
+    warmup = usual if given["warmup"] is None else given["warmup"]
+    if warmup >= requests:
+        raise UsageError(
+            f"--warmup {warmup} of {requests} requests", why="no request is left to count", hint="more --requests"
+        )
+    share = given["shortest"]
+    return Workload(
+        within(share, given["isl"] or 512),
+        within(share, given["osl"] or 128),
+        arrivals,
+        requests,
+        given["seed"],
+        warmup=warmup,
+        shared_prefix=given["shared_prefix"],
+        prefixes=given["prefixes"],
+        turns=given["turns"],
+    )
+
+
+def _requests(given: Mapping[str, Any], users: int, seconds: float | None) -> int:
+    """Return how many requests a run has that does not say so: as many as come in its time."""
+    if seconds is None:
+        return max(100, 10 * users)
+    if given["rate"] is not None:
+        return requests_in(seconds, given["rate"])
+    if given["ramp"] is not None:
+        ramp = ramp_of(given["ramp"])
+        return requests_in(seconds, (ramp.first_rate + ramp.last_rate) / 2)
+    return min(max(1000, 200 * users), MOST_REQUESTS)
+
+
+def _arrivals(given: Mapping[str, Any], requests: int) -> Arrivals:
+    if given["ramp"] is not None:
+        return ramp_of(given["ramp"])
+    if given["rate"] is not None:
+        return arrivals_of(given["arrivals"], given["rate"], requests, given["seed"])
+    return ClosedLoop(given["concurrency"] or 1)
+
+
+def _server(given: Mapping[str, Any]) -> Server:
+    address, grpc = address_of(given["url"]), given["url"].startswith("grpc://")
+    api, model = given["api"], given["model"]
+    if grpc:
+        api = api or ("triton-legacy" if model in ("ensemble", "tensorrt_llm_bls") else "triton")
+        if not api.startswith("triton"):
+            raise UsageError(f"--api {api} over grpc://", why="only Triton is asked over gRPC", hint="--api triton")
+    elif api is None or (model is None and not DIALECTS[api].model):
+        found, model = discover(address, model)
+        api = api or found
+    headers = tuple(_header(text) for text in given["header"] or ())
+    silence = _seconds("--timeout", given["timeout"])
+    named = model or DIALECTS[api].model
+    return Server(address, api, named, grpc, silence, given["ignore_eos"], given["metrics_url"], headers)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or any(letter in text for letter in "\r\n"):
+        raise UsageError(
+            f"--header {text!r}", why="it takes a name and a value", hint="--header 'Authorization: Bearer KEY'"
+        )
+    return name.strip(), value.strip()
+
+
+def _seconds(option: str, text: str) -> float:
+    try:
+        seconds = parse_seconds(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text} is not understood", why=str(error), hint=f"{option} 60s") from None
+    if seconds <= 0:
+        raise UsageError(f"{option} {text}", why="no request takes no time", hint=f"{option} 60s")
+    return seconds
+
+
+def _words(promise: Slo | None) -> str:
+    if promise is None:
+        return ""
+    limits = {key: getattr(promise, key) for key in ("ttft", "tpot", "gap", "e2e")}
+    return ", ".join(f"{key} {value * 1e3:g} ms" for key, value in limits.items() if value is not None)
+
+
+def measured(session: Session, bench: Bench, asked: dict[str, Any], fraction: float | None) -> dict[str, Any]:
+    """Run; raises ``RequestFailed`` when nothing at all was answered."""
+    found: dict[str, Any] = {}
+    if fraction is not None:
+        steps = bench.saturated(session.log)
+        bench, found = bench.at_fraction(steps, fraction), steps_document(steps, fraction)
+
+    def told(ended: int, failed: int, running: int) -> None:
+        session.log(f"{ended:,} ended, {failed:,} failed, {running:,} under way")
+
+    document = bench.run(asked, told) | found
+    figures = document["figures"]
+    if not figures["answered"]:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in figures["failures"].items()) or "nothing was sent"
+        raise RequestFailed(
+            f"none of {figures['asked']} requests was answered", why="; ".join([kinds, *figures["why"][:2]]),
+            hint="start the server, or correct URL, --api and --model",
+        )  # fmt: skip
+    return document
+
+
+def written(
+    document: dict[str, Any],
+    *,
+    out: Path | None = None,
+    csv: Path | None = None,
+    html: Path | None = None,
+    history: Path | None = None,
+    name: str = "",
+) -> None:
+    """Write what was asked for; raises ``StorageError``."""
+    from trtllm_kit.bench.history import place_in, write_result
+    from trtllm_kit.bench.page import page_of
+    from trtllm_kit.bench.report import csv_of
+    from trtllm_kit.errors import storage_error
+    from trtllm_kit.files import replace_text
+
+    if out is not None:
+        write_result(out, document)
+    if history is not None:
+        write_result(place_in(history, name, time.strftime("%Y%m%dT%H%M%S", time.gmtime())), document)
+    try:
+        if csv is not None:
+            replace_text(csv, csv_of(document))
+        if html is not None:
+            replace_text(html, page_of(document, f"trtkit bench: {name}"))
+    except OSError as error:
+        raise storage_error(error, "writing the report") from None
