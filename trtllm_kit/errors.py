@@ -13,6 +13,7 @@ and ``try:`` one command or one key to change; names from files are escaped, so 
     │   ├── PlanDrift               KIT-PLAN-002     1   an artifact was made for another plan
     │   ├── NoToolchain             KIT-BUILD-002    1   no toolchain of that name for that release
     │   ├── OutdatedServer          KIT-SERVE-006    1   a server runs on what the repository held before
+    │   ├── EditedFiles             KIT-ARTIFACT-005 1   a person changed files that would be written again
     │   └── QualityGateFailed       KIT-CHECKPOINT-005 1
     └── CannotDo                                     3   environment, input files, I/O, internal
         ├── ModelNotFound           KIT-MODEL-001
@@ -38,6 +39,7 @@ and ``try:`` one command or one key to change; names from files are escaped, so 
         ├── LockTimeout             KIT-ARTIFACT-002
         ├── StorageError            KIT-ARTIFACT-003
         ├── ManifestError           KIT-ARTIFACT-004
+        ├── MeasuringFailed         KIT-DOCTOR-001
         ├── MissingExtra            KIT-ENVIRONMENT-001
         ├── MissingTool             KIT-ENVIRONMENT-002
         └── InternalError           KIT-INTERNAL-001
@@ -142,6 +144,12 @@ class OutdatedServer(AnswerIsNo):
     """A server runs on what the repository held before, and was not to be replaced."""
 
     code = "KIT-SERVE-006"
+
+
+class EditedFiles(ListsProblems, AnswerIsNo):
+    """A person changed files that would be written again, and nothing of theirs is lost unasked."""
+
+    code = "KIT-ARTIFACT-005"
 
 
 class QualityGateFailed(AnswerIsNo):
@@ -301,6 +309,12 @@ class ManifestError(CannotDo):
     """A manifest is missing, unreadable, or disagrees with the files beside it."""
 
     code = "KIT-ARTIFACT-004"
+
+
+class MeasuringFailed(CannotDo):
+    """``trtkit doctor calibrate`` measured nothing: no GPU in that environment, or its program broke."""
+
+    code = "KIT-DOCTOR-001"
 
 
 class MissingExtra(CannotDo):

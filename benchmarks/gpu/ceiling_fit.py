@@ -1,65 +1,25 @@
 """A few constants for the figures of ``ceilings``: ``python -m benchmarks.gpu.ceiling_fit FILE.json``.
 
-A product takes ``overhead + (memory^p + arithmetic^p)^(1/p)``: its bytes over a share of the bandwidth, and its
-operations over a share of the peak. Attention and small operations take an overhead and one of both. Constants make the
-mean of |log(fitted / measured)| small, by steps along one logarithm at a time.
+What is fitted, and how, is ``trtllm_kit.doctor.fitted``, which makes constants of fewer kinds of work of the same rows.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.gpu.ceiling_table import BANDWIDTH, BYTES, PEAK, rows_of, table
-
-Array = NDArray[np.float64]
-Model = Callable[[Array], Array]
-MOVED = {"add_norm": 8, "add_norm_fp8": 7, "silu_mul": 6, "silu_mul_fp8": 5, "to_fp8": 3}
-"""Bytes that a small operation reads and writes for each of its row's outputs."""
+from trtllm_kit.doctor.fitted import MOVED, Array, Fit, fit, product_model, rate_model
 
 
-def fitted(model: Model, measured: Array, start: list[float]) -> Array:
-    """Return the constants that lie nearest."""
-
-    def loss(point: Array) -> float:
-        return float(np.mean(np.abs(np.log(model(np.exp(point)) / measured))))
-
-    point, step = np.log(np.array(start)), 0.4
-    best = loss(point)
-    while step > 1e-4:
-        before = best
-        for index in range(len(point)):
-            for sign in (step, -step):
-                moved = point.copy()
-                moved[index] += sign
-                if (value := loss(moved)) < best:
-                    point, best = moved, value
-        if best >= before:
-            step /= 2
-    return np.exp(point)
-
-
-def errors(model: Model, measured: Array, constants: Array) -> str:
+def errors(one: Fit) -> str:
     """Return mean and 90th percentile of the relative errors."""
-    apart = np.abs(model(constants) / measured - 1)
-    return f"{apart.mean():.1%}, {np.quantile(apart, 0.9):.1%}"
-
-
-def product_model(moved: Array, operations: Array, peak: float) -> Model:
-    """Return the seconds of products by (share of bandwidth, share of peak, p, overhead in µs)."""
-
-    def model(x: Array) -> Array:
-        memory, arithmetic = moved / (BANDWIDTH * x[0]), operations / (peak * x[1])
-        found: Array = x[3] * 1e-6 + (memory ** x[2] + arithmetic ** x[2]) ** (1 / x[2])
-        return found
-
-    return model
+    return f"{one.mean:.1%}, {one.ninety:.1%}"
 
 
 def products(document: dict[str, Any]) -> Iterator[list[Any]]:
@@ -71,11 +31,11 @@ def products(document: dict[str, Any]) -> Iterator[list[Any]]:
                 m, n, k = (np.array([row[name] for row in rows], float) for name in _rows_columns(part))
                 count = np.array([row.get("active_experts", 1) for row in rows], float)
                 moved = (count * n * k + m * k) * BYTES[dtype] + m * n * 2
-                model = product_model(moved, 2 * m * n * k, PEAK[dtype])
-                seconds = np.array([row["ms"] for row in rows]) / 1e3
-                x = fitted(model, seconds, [0.8, 0.65, 3.0, 4.0])
+                model = product_model(moved, 2 * m * n * k, BANDWIDTH, PEAK[dtype])
+                one = fit(model, np.array([row["ms"] for row in rows]) / 1e3, [0.8, 0.65, 3.0, 4.0])
+                x = one.constants
                 shown = f"{x[0]:.3f}", f"{x[1]:.3f}", f"{x[2]:.1f}", f"{x[3]:.1f}"
-                yield [f"{part} {dtype}", len(rows), *shown, errors(model, seconds, x)]
+                yield [f"{part} {dtype}", len(rows), *shown, errors(one)]
 
 
 def _rows_columns(part: str) -> tuple[str, str, str]:
@@ -84,13 +44,8 @@ def _rows_columns(part: str) -> tuple[str, str, str]:
 
 def one_rate(name: str, work: Array, seconds: Array, of: float) -> list[Any]:
     """Fit an overhead and a share of one rate."""
-
-    def model(x: Array) -> Array:
-        found: Array = x[1] * 1e-6 + work / (of * x[0])
-        return found
-
-    x = fitted(model, seconds, [0.8, 5.0])
-    return [name, len(work), f"{x[0]:.3f}", f"{x[1]:.1f}", errors(model, seconds, x)]
+    found = fit(rate_model(work, of), seconds, [0.8, 5.0])
+    return [name, len(work), f"{found.constants[0]:.3f}", f"{found.constants[1]:.1f}", errors(found)]
 
 
 def attention(document: dict[str, Any]) -> Iterator[list[Any]]:

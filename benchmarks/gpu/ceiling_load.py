@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu.device_clock import E4M3, Pool, captured
+from trtllm_kit.doctor_worker.calibrate.device_clock import E4M3, Pool, captured
 
 HEADS = {
     "sustained": (

@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.gpu import small_kernels as kernels
-from benchmarks.gpu.ceiling_dense import LLAMA, VOCABULARY
-from benchmarks.gpu.device_clock import E4M3, captured, replayed_milliseconds
-from benchmarks.gpu.generation_kernel import Split, Way, attend, fastest
+from trtllm_kit.doctor_worker.calibrate import small_kernels as kernels
+from trtllm_kit.doctor_worker.calibrate.dense import LLAMA, VOCABULARY
+from trtllm_kit.doctor_worker.calibrate.device_clock import E4M3, captured, replayed_milliseconds
+from trtllm_kit.doctor_worker.calibrate.generation_kernel import Split, Way, attend, fastest
 
 HEADS = {"steps": ("model", "dtype", "kind", "sequences", "tokens", "layers_run", "ms_run", "layers", "ms")}
 BF16 = torch.bfloat16

@@ -22,7 +22,8 @@ from trtllm_kit.spec.load import hardware_for, load_model, load_profile
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the engine of a tiny model, with the profile it was made under beside it."""
     base = tmp_path_factory.mktemp("made")
-    (base / "profile.yaml").write_text(profile_text("tiny", "cpu-rehearsal-simulated"))
+    text = profile_text("tiny", "cpu-rehearsal-simulated") + "deploy: {image: registry.example.com/trtkit:1}\n"
+    (base / "profile.yaml").write_text(text)
     loaded = load_profile(str(base / "profile.yaml"))
     plan = make_plan(load_model(write_tiny_model(base / "model")), loaded, hardware_for(loaded.profile))
     convert(base / "model", plan, base / "checkpoint", Silent())

@@ -26,10 +26,12 @@ import typer
 
 from trtllm_kit import __version__
 from trtllm_kit.cli import (
+    bench,
     build,
     check_health,
     convert,
     deploy,
+    doctor,
     engines,
     estimate,
     evaluate,
@@ -40,6 +42,7 @@ from trtllm_kit.cli import (
     stop,
     tune,
     upstream,
+    watch,
 )
 from trtllm_kit.cli.session import GLOBAL_FLAGS, Session, error_document, hoist_global_flags
 from trtllm_kit.cli.streams import paint, say
@@ -70,6 +73,8 @@ app.add_typer(engines.app, name="engines", epilog=_SHARED)
 app.add_typer(profiles.app, name="profiles", epilog=_SHARED)
 app.add_typer(upstream.app, name="upstream", epilog=_SHARED)
 app.add_typer(tune.app, name="tune", epilog=_SHARED)
+app.add_typer(bench.app, name="bench", epilog=_SHARED)
+app.add_typer(doctor.app, name="doctor", epilog=_SHARED)
 for _name, _verb in (
     ("plan", plan.plan),
     ("lint", lint.lint),
@@ -80,6 +85,7 @@ for _name, _verb in (
     ("deploy", deploy.deploy),
     ("stop", stop.stop),
     (WATCHDOG_VERB, check_health.check_health),
+    ("watch", watch.watch),
     ("quickstart", quickstart.quickstart),
 ):
     app.command(_name, epilog=_SHARED)(_verb)

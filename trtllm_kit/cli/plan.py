@@ -271,8 +271,13 @@ def _in_all(made: Plan) -> str:
 
 def _communication(made: Plan) -> str:
     traffic = made.communication
-    if not traffic.all_reduces:
+    if not traffic.all_reduces and not traffic.sent_bytes_per_gpu:
         return "none: one rank holds every layer whole"
+    if not traffic.all_reduces:
+        return (
+            f"each token to the experts of other ranks and back, each GPU sends "
+            f"{_decimal_bytes(traffic.sent_bytes_per_gpu)} where every rank has such a prompt"
+        )
     return (
         f"{counted(traffic.all_reduces, 'all-reduce')} in the blocks, payload {_decimal_bytes(traffic.payload_bytes)}, "
         f"each GPU sends {_decimal_bytes(traffic.sent_bytes_per_gpu)} (ring)"

@@ -32,6 +32,15 @@ def hoist_global_flags(arguments: Sequence[str]) -> list[str]:
     return [*front, *rest, *arguments[end:]]
 
 
+Result = dict[str, Any] | Callable[[], dict[str, Any]]
+"""A document, or what makes one for those who ask for JSON."""
+
+
+def made(document: Result) -> dict[str, Any]:
+    """Return the document of a result."""
+    return document() if callable(document) else document
+
+
 @dataclass(frozen=True)
 class Session:
     """One run of the command line."""
@@ -41,9 +50,9 @@ class Session:
     debug: bool
     outlet: Outlet = field(default_factory=Outlet)
 
-    def result(self, document: dict[str, Any], text: Callable[[], str]) -> None:
+    def result(self, document: Result, text: Callable[[], str]) -> None:
         """Print a result: the document as JSON (unattended: on one line), or the text made from the same object."""
-        shown = self._as_json(document) if self.json else text()
+        shown = self._as_json(made(document)) if self.json else text()
         self.outlet.note("result", shown)
         say(shown)
 

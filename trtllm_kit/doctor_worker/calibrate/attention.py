@@ -1,8 +1,9 @@
-"""Attention of one card: of prompts, of later chunks of them, and of single tokens over a cache; see ``ceilings``."""
+"""Attention of one card: of prompts, of later chunks of them, and of single tokens over a cache."""
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -11,8 +12,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.gpu.device_clock import E4M3, Pool, milliseconds
-from benchmarks.gpu.generation_kernel import Split, attend_latent, check, fastest, splits_of
+from .device_clock import E4M3, Pool, milliseconds
 
 BF16 = torch.bfloat16
 Row = tuple[Any, ...]
@@ -73,14 +73,16 @@ def prompt(pool: Pool, kernel: str, who: tuple[int, int, int], length: tuple[int
                 [partial(scaled_dot_product_attention, q, k, v, **named)], rounds=5 if sum(length) <= 32768 else 2
             )
     except RuntimeError as error:
-        print(f"  {kernel} {who} {length} {width}: {str(error).splitlines()[0][:120]}", flush=True)
+        print(f"  {kernel} {who} {length} {width}: {str(error).splitlines()[0][:120]}", file=sys.stderr, flush=True)  # noqa: T201  # a program of its own
         return math.nan
 
 
 def generation(pool: Pool, small: bool) -> Iterator[Row]:
     """Time one new token of each of many sequences over its cache, in bf16 and e4m3, and over MLA's latents."""
+    from . import generation_kernel  # which needs triton
+
     if pool.device != "cpu":
-        check(pool.device)
+        generation_kernel.check(pool.device)
     lengths = (256, 1024) if small else (256, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
     batches = (1, 4) if small else (1, 2, 4, 8, 16, 32, 64, 128, 256)
     for heads in PER_RANK[-2:-1] if small else PER_RANK[:-1]:
@@ -109,14 +111,18 @@ def _generated(pool: Pool, who: tuple[int, int, int], tokens: int) -> Iterator[R
 
 def best_split(pool: Pool, who: tuple[int, int, int], tokens: int, dtype: torch.dtype) -> tuple[int, float]:
     """Return the fastest number of parts and its milliseconds."""
+    from . import generation_kernel
+
     batch, heads, kv_heads = who
     caches = pool.sets((2, batch, kv_heads, tokens, 128), dtype)
-    way, ms = fastest(torch.randn(batch, heads, 128, device=pool.device, dtype=BF16), caches)
+    way, ms = generation_kernel.fastest(torch.randn(batch, heads, 128, device=pool.device, dtype=BF16), caches)
     return way.splits, ms
 
 
 def best_latent(pool: Pool, who: tuple[int, int], tokens: int) -> Row:
     """Return the row of MLA's attention at the fastest number of parts."""
+    from .generation_kernel import Split, attend_latent, splits_of
+
     batch, heads = who
     q = torch.randn(batch, heads, 576, device=pool.device, dtype=BF16)
     out, timed = torch.empty(batch, heads, 512, device=pool.device, dtype=BF16), []
@@ -138,5 +144,5 @@ def packed(pool: Pool, kernel: str, who: tuple[int, int, int], tokens: int) -> f
             calls = [partial(scaled_dot_product_attention, q, *cache) for cache in caches]
             return milliseconds(calls, rounds=3, target_ms=3)
     except RuntimeError as error:
-        print(f"  {kernel} {who} {tokens}: {str(error).splitlines()[0][:120]}", flush=True)
+        print(f"  {kernel} {who} {tokens}: {str(error).splitlines()[0][:120]}", file=sys.stderr, flush=True)  # noqa: T201  # a program of its own
         return math.nan

@@ -85,7 +85,7 @@ def captured(calls: Sequence[Callable[[], object]]) -> torch.cuda.CUDAGraph:
 
 @functools.cache
 def _shared_memory() -> tuple[int, int]:
-    handle = torch.cuda.graph_pool_handle()
+    handle: tuple[int, int] = torch.cuda.graph_pool_handle()
     _KEPT.append(torch.cuda.CUDAGraph())
     with torch.cuda.graph(_KEPT[0], pool=handle):
         torch.zeros(1, device="cuda")
@@ -105,7 +105,8 @@ def replayed_milliseconds(graph: torch.cuda.CUDAGraph, rounds: int) -> float:
         graph.replay()
         event.record()
     events[-1].synchronize()
-    return statistics.median(one.elapsed_time(two) for one, two in itertools.pairwise(events))
+    times = [float(one.elapsed_time(two)) for one, two in itertools.pairwise(events)]
+    return statistics.median(times)
 
 
 def eager_milliseconds(calls: Sequence[Callable[[], object]]) -> float:

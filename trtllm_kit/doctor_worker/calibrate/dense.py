@@ -1,4 +1,4 @@
-"""Matrix products, copies, launches and small operations of one card; see ``ceilings``.
+"""Matrix products, copies, launches and small operations of one card.
 
 Each function yields rows, of which ``HEADS`` names the columns. Milliseconds are medians of graph replays.
 """
@@ -6,6 +6,7 @@ Each function yields rows, of which ``HEADS`` names the columns. Milliseconds ar
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -15,7 +16,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  # as everyone calls it
 from torch import Tensor
 
-from benchmarks.gpu.device_clock import E4M3, Pool, captured, milliseconds, replayed_milliseconds
+from .device_clock import E4M3, Pool, captured, milliseconds, replayed_milliseconds
 
 BF16 = torch.bfloat16
 Row = tuple[Any, ...]
@@ -93,7 +94,7 @@ def _or_nan(calls: list[Callable[[], object]]) -> float:
     try:
         return milliseconds(calls)
     except (RuntimeError, ValueError, NotImplementedError) as error:
-        print(f"  left out: {str(error).splitlines()[0][:160]}", flush=True)
+        print(f"  left out: {str(error).splitlines()[0][:160]}", file=sys.stderr, flush=True)  # noqa: T201  # a program of its own
         return math.nan
 
 
@@ -189,7 +190,7 @@ def host_microseconds(graph: torch.cuda.CUDAGraph, wait: bool) -> float:
 
 def small_operations(pool: Pool, small: bool) -> Iterator[Row]:
     """Time norms, activations, roundings to e4m3, rotations of keys, and what picks a token."""
-    from benchmarks.gpu import small_kernels as kernels
+    from . import small_kernels as kernels
 
     if pool.device != "cpu":
         kernels.check(pool.device)

@@ -1,4 +1,4 @@
-"""Collectives between the cards of one machine, by kind and size; see ``ceilings``.
+"""Collectives between the cards of one machine, by kind and size.
 
 One process a card, NCCL through torch, captured in a graph and replayed; beside it the same launched one by one. Bytes
 are those of a rank's whole buffer: what is reduced, what is gathered or scattered altogether, what is sent to all
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks.gpu.device_clock import replayed_milliseconds
+from .device_clock import replayed_milliseconds
 
 HEADS = {"links": ("kind", "ranks", "bytes", "graph_ms", "eager_ms", "bus_gb_per_second")}
 OFF = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}

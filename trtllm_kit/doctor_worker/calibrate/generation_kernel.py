@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from benchmarks.gpu.device_clock import milliseconds
+from .device_clock import milliseconds
 
 TOKENS = 128
 """Parts are whole multiples of it."""
@@ -198,7 +198,7 @@ def fastest(q: Tensor, caches: Sequence[Tensor]) -> tuple[Way, float]:
     for splits in splits_of(sequences * kv_heads, tokens):
         room = Split.of(q.shape[0] * q.shape[1], tokens, splits, q.device)
         for tile in TILES[caches[0].dtype]:
-            calls = [partial(attend, q, *cache, out, room, tile) for cache in caches]
+            calls = [partial(attend, q, cache[0], cache[1], out, room, tile) for cache in caches]
             timed[Way(room.splits, tile)] = milliseconds(calls, rounds=3, target_ms=2)
     way = min(timed, key=lambda one: timed[one])
     return way, timed[way]
