@@ -148,7 +148,7 @@ def test_missing_keys_are_named_once_each(tmp_path: Path) -> None:
     assert [
         f"{file}:1: schema_version: missing; it must be 1",
         f"{file}:1: name: missing; it must be text matching ^[a-z0-9][a-z0-9._-]{{0,62}}$",
-        f"{file}:1: hardware: missing; it must be one of {MACHINES}",
+        f"{file}:1: hardware: missing; it must be one of {MACHINES} or the path of a .yaml file",
         f"{file}:1: trtllm_version: missing; it must be text such as 1.2.1, main",
     ] == list(caught.value.problems)
 

@@ -71,9 +71,14 @@ def test_request_metrics_tell_waiting_from_queued() -> None:
 
 
 def test_the_kits_own_series_are_marked() -> None:
-    """Queued requests and the heartbeat are all that trtkit's model reports beyond upstream's backend."""
+    """Queued requests, the heartbeat and counts of drafts are all that trtkit's model adds to upstream's backend."""
     marked = [(family.label, value.name) for family in metric_families() for value in family.values if value.kit_only]
-    assert [("request_type", "queued"), ("general_type", "heartbeat")] == marked
+    assert [
+        ("request_type", "queued"),
+        ("general_type", "heartbeat"),
+        ("speculation", "drafted"),
+        ("speculation", "accepted"),
+    ] == marked
 
 
 def test_histograms_and_only_histograms_have_buckets() -> None:

@@ -312,7 +312,8 @@ def profile_schema() -> dict[str, Any]:
     base = {"type": "string", "description": "Profile to start from: a shipped name, or a file relative to this one."}
     schema["properties"] = {BASE: base} | schema["properties"]
     named = {"enum": list(hardware_names())}
-    schema["properties"]["hardware"] |= {"anyOf": [named, {"type": "string", "pattern": r"/|\.ya?ml$"}]}
+    place = {"type": "string", "pattern": r"/|\.ya?ml$", "format": "yaml-path"}
+    schema["properties"]["hardware"] |= {"anyOf": [named, place]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **schema,

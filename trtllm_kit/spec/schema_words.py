@@ -79,6 +79,7 @@ class SchemaWords:
         return _scalar_words(node)
 
 
+_FORMATS = {"yaml-path": "the path of a .yaml file"}
 _KINDS = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "text"}
 
 
@@ -92,7 +93,9 @@ def _choices(node: Schema) -> tuple[str, ...]:
 
 
 def _scalar_words(node: Schema) -> str:
-    """Say what a number or text may be, with its limits, its pattern and examples."""
+    """Say what a number or text may be, with its limits, its pattern and examples; a named format has its own words."""
+    if node.get("format") in _FORMATS:
+        return _FORMATS[node["format"]]
     kind = node.get("type", "string")
     if isinstance(kind, list):
         limits = {one: _limit_words(node) if one in ("integer", "number") else "" for one in kind}
