@@ -56,7 +56,7 @@ def test_a_containers_server_finds_its_own_backends() -> None:
 
 def test_a_launcher_goes_before_the_server() -> None:
     """TensorRT-LLM's launcher gets the server's command as its own arguments."""
-    argv = command(Serve(), replace(CONTAINER, launcher=Path("/usr/bin/trtllm-llmapi-launch"))).argv
+    argv = command(Serve(), replace(CONTAINER, launcher=("/usr/bin/trtllm-llmapi-launch",))).argv
 
     assert ("/usr/bin/trtllm-llmapi-launch", "/opt/tritonserver/bin/tritonserver") == argv[:2]
 

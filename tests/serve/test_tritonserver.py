@@ -81,11 +81,27 @@ def test_tensorrt_llm_needs_its_launcher(tmp_path: Path) -> None:
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
 
-    assert tmp_path / "trtllm-llmapi-launch" == find_tritonserver({"PATH": str(tmp_path)}, "tensorrt_llm").launcher
-    assert find_tritonserver({"PATH": str(tmp_path)}, "simulated").launcher is None
+    launcher = str(tmp_path / "trtllm-llmapi-launch")
+    assert (launcher,) == find_tritonserver({"PATH": str(tmp_path)}, "tensorrt_llm").launcher
+    assert () == find_tritonserver({"PATH": str(tmp_path)}, "simulated", 4).launcher
     (tmp_path / "trtllm-llmapi-launch").unlink()
     with pytest.raises(MissingTool, match="trtllm-llmapi-launch was not found"):
         find_tritonserver({"PATH": str(tmp_path)}, "tensorrt_llm")
+
+
+def test_several_ranks_are_started_under_mpirun(tmp_path: Path) -> None:
+    """The launcher alone has one worker, so of four ranks each runs it; without mpirun the ranks are told."""
+    for name in ("tritonserver", "trtllm-llmapi-launch", "mpirun"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": str(tmp_path)}
+
+    mpirun, launcher = (str(tmp_path / name) for name in ("mpirun", "trtllm-llmapi-launch"))
+    wanted = (mpirun, "--allow-run-as-root", "--bind-to", "none", "-n", "4", launcher)
+    assert wanted == find_tritonserver(environment, "tensorrt_llm", 4).launcher
+    (tmp_path / "mpirun").unlink()
+    with pytest.raises(MissingTool, match=r"mpirun was not found\n.*4 ranks"):
+        find_tritonserver(environment, "tensorrt_llm", 4)
 
 
 def test_a_wrong_variable_is_named(tmp_path: Path) -> None:

@@ -212,6 +212,7 @@ def _facts(plan: Plan) -> dict[str, Any]:
     return {
         "model": ENSEMBLE if serves_engines(plan) else MODEL,
         **({"engines": True, "servers": _servers(plan)} if serves_engines(plan) else {}),
+        **({"ranks": plan.parallelism.world_size} if _has_ranks(plan) else {}),
         "runtime": plan.runtime.runtime.value,
         "release": plan.release.value,
         "profile": plan.profile,
@@ -219,6 +220,11 @@ def _facts(plan: Plan) -> dict[str, Any]:
         "ports": {"http": serve.http_port, "grpc": serve.grpc_port, "metrics": serve.metrics_port},
         "metrics_path": METRICS_PATH,
     }
+
+
+def _has_ranks(plan: Plan) -> bool:
+    """Whether ranks have to be started beside the one server of the LLM API; rehearsals run in it alone."""
+    return not serves_engines(plan) and plan.runtime.runtime.value == "tensorrt_llm"
 
 
 def _servers(plan: Plan) -> int:

@@ -11,6 +11,10 @@ from trtllm_kit.spec.profile import Serve
 
 EXIT_TIMEOUT_SECONDS = 30
 """How long the server lets running requests finish after it was told to stop."""
+LAUNCHER = "trtllm-llmapi-launch"
+"""Comes with TensorRT-LLM: serves on rank 0 and works on the others; without it the server cannot spawn ranks."""
+MPIRUN = ("mpirun", "--allow-run-as-root", "--bind-to", "none")
+"""What starts several ranks: the launcher has as many workers as MPI has ranks, and alone it has one."""
 STUB = "triton_python_backend_stub"
 """Program that runs a Python model; every model instance has one."""
 PYTHON_LIBRARY = "libtriton_python.so"
@@ -35,8 +39,8 @@ class Installation:
     """Folder whose ``python3`` the stub runs as: it goes first on PATH. None keeps PATH as it is."""
     library_folders: tuple[Path, ...] = ()
     """Where the stub finds its libpython, when the system's own is not it."""
-    launcher: Path | None = None
-    """Program that starts the server with MPI around it, as TensorRT-LLM's ranks need."""
+    launcher: tuple[str, ...] = ()
+    """Words before the server's own that start the ranks of the LLM API: its launcher, of several under mpirun."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def server_command(
     backends = workspace / "backends"
     seen, aside = (repository, {}) if str(repository).isascii() else (workspace / _ASIDE, {_ASIDE: repository})
     argv = [
-        *([str(installation.launcher)] if installation.launcher else []),
+        *installation.launcher,
         str(installation.binary),
         f"--model-repository={seen}",
         *([f"--backend-directory={backends}"] if installation.links else []),

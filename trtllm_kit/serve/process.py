@@ -218,7 +218,7 @@ def prepare(
     inherited = dict(os.environ) | dict(environment)
     manifest = read_manifest(repository, "repository")
     _require_one_server(repository, manifest)
-    installation = find_tritonserver(inherited, _launched(manifest))
+    installation = find_tritonserver(inherited, _launched(manifest), manifest.facts.get("ranks", 1))
     listening = resolved(serve)
     check_ports(listening, held)
     workspace = _temporary_folder() / f"trtkit-{secrets.token_hex(4)}"

@@ -14,19 +14,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from trtllm_kit.errors import MissingExtra, MissingTool
-from trtllm_kit.serve.launch import PYTHON_LIBRARY, STUB, Installation
+from trtllm_kit.serve.launch import LAUNCHER, MPIRUN, PYTHON_LIBRARY, STUB, Installation
 
 VARIABLE = "TRITONSERVER"
 """Environment variable that names the server's binary."""
-LAUNCHER = "trtllm-llmapi-launch"
-"""Comes with TensorRT-LLM; without it the server's MPI cannot spawn ranks."""
 _BACKEND_FILES = (PYTHON_LIBRARY, "triton_python_backend_utils.py")
 
 
-def find_tritonserver(environment: Mapping[str, str], runtime: str = "reference") -> Installation:
+def find_tritonserver(environment: Mapping[str, str], runtime: str = "reference", ranks: int = 1) -> Installation:
     """Return the tritonserver to run: ``$TRITONSERVER``, else on PATH, else in the nvidia-pytriton wheel.
 
-    For the runtime ``tensorrt_llm`` its launcher must be on PATH too. Raises ``MissingTool`` or ``MissingExtra``
+    For the runtime ``tensorrt_llm`` its launcher must be on PATH too, and mpirun for several ``ranks``. Raises ``MissingTool`` or ``MissingExtra``
     naming what to install.
     """
     named = environment.get(VARIABLE)
@@ -41,7 +39,7 @@ def find_tritonserver(environment: Mapping[str, str], runtime: str = "reference"
             why=f"neither ${VARIABLE} nor PATH nor the Python package nvidia-pytriton has it",
             hint="pip install 'trtllm-kit[rehearsal]', or run inside the Triton container",
         )
-    launcher = _find_launcher(environment) if runtime == "tensorrt_llm" else None
+    launcher = _launcher(environment, ranks) if runtime == "tensorrt_llm" else ()
     path = Path(binary).resolve()
     wheel = path.parent.parent
     if (wheel / "python_backend_stubs").is_dir():
@@ -49,15 +47,22 @@ def find_tritonserver(environment: Mapping[str, str], runtime: str = "reference"
     return Installation(binary=path, links={}, python_folder=None, launcher=launcher)
 
 
-def _find_launcher(environment: Mapping[str, str]) -> Path:
-    found = shutil.which(LAUNCHER, path=environment.get("PATH"))
+def _launcher(environment: Mapping[str, str], ranks: int) -> tuple[str, ...]:
+    """Return the words before the server's: every rank runs the launcher, which serves on rank 0 alone."""
+    why = "runtime tensorrt_llm needs TensorRT-LLM, and a server started without its launcher cannot spawn ranks"
+    launcher = _on_path(LAUNCHER, environment, why)
+    if ranks == 1:
+        return (launcher,)
+    why = f"the model has {ranks} ranks, and TensorRT-LLM's launcher has no more workers than MPI has ranks"
+    return (_on_path(MPIRUN[0], environment, why), *MPIRUN[1:], "-n", str(ranks), launcher)
+
+
+def _on_path(program: str, environment: Mapping[str, str], why: str) -> str:
+    found = shutil.which(program, path=environment.get("PATH"))
     if found is None:
-        raise MissingTool(
-            f"{LAUNCHER} was not found",
-            why="runtime tensorrt_llm needs TensorRT-LLM, and a server started without its launcher cannot spawn ranks",
-            hint="run inside the release's Triton container (trtkit plan names it), or set runtime: reference",
-        )
-    return Path(found)
+        hint = "run inside the release's Triton container (trtkit plan names it), or set runtime: reference"
+        raise MissingTool(f"{program} was not found", why=why, hint=hint)
+    return found
 
 
 def _binary_in_wheel() -> str | None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from trtllm_kit.serve.launch import bound_address
+from trtllm_kit.serve.launch import LAUNCHER, MPIRUN, bound_address
 from trtllm_kit.serve.targets.shell import Case, Drained, Line, Number, Part, Run, Set, Var, Word
 from trtllm_kit.serve.targets.subject import PORT_STEP, Subject
 from trtllm_kit.upstream.deployment import server_flag
 
 MODEL = "tensorrt_llm"
-LAUNCHER = "trtllm-llmapi-launch"
-"""Comes with TensorRT-LLM: serves on rank 0 and works on the others."""
 TRITONSERVER = "tritonserver"
 REPLICA = "REPLICA"
 """Variable that says which copy a script starts, from 0 on."""
@@ -50,7 +48,7 @@ def mpirun(subject: Subject, ranks: tuple[Ranks, ...], hosts: Iterable[Word] = (
     """
     if sum(group.count for group in ranks) == 1:
         return ranks[0].words
-    words: list[Word] = ["mpirun", "--allow-run-as-root", "--bind-to", "none", *hosts]
+    words: list[Word] = [*MPIRUN, *hosts]
     if subject.nodes > 1:
         for name in [*subject.plan.variables, *subject.deploy.secret_environment]:
             words += ["-x", name]
