@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 from trtllm_kit.estimate.subject import Subject
@@ -36,15 +38,14 @@ def see_all(tasks: Sequence[Task]) -> list[Seen]:
     if processes < 2 or "fork" not in multiprocessing.get_all_start_methods():
         return [see(task) for task in tasks]
     _WAITING[:] = tasks
-    pool = multiprocessing.get_context("fork").Pool(processes, initializer=_leave_signals_alone)
+    pool = ProcessPoolExecutor(processes, multiprocessing.get_context("fork"), _leave_signals_alone)
     try:
-        seen = pool.map(_see_numbered, range(len(tasks)), chunksize=1)
-        pool.close()
+        return list(pool.map(_see_numbered, range(len(tasks)), chunksize=1))
+    except BrokenProcessPool:  # one was killed, as the kernel does when memory ends
+        return [see(task) for task in tasks]
     finally:
         _WAITING.clear()
-        pool.terminate()
-        pool.join()
-    return seen
+        pool.shutdown(cancel_futures=True)
 
 
 def see(task: Task) -> Seen:

@@ -17,6 +17,7 @@ from trtllm_kit.health.check import Pace, looked_at
 from trtllm_kit.health.memory import NOTHING
 from trtllm_kit.health.rules import Ruleset
 from trtllm_kit.health.snapshot import Outcome, Target
+from trtllm_kit.health.sources.gather import gather_range
 from trtllm_kit.health.sources.prometheus_api import instance_of, read_range
 from trtllm_kit.health.verdict import State, Verdict
 
@@ -69,23 +70,35 @@ def test_an_engine_that_stood_for_minutes_is_critical() -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        (matrix(up=[1, 1, 0]), State.CRITICAL),
-        (matrix(), State.UNKNOWN),
+        ({"up": [1, 1, 0]}, State.CRITICAL),
+        ({}, State.UNKNOWN),
         ("{}", State.UNKNOWN),
         ('{"data": {"result": [{"metric": {}, "values": []}]}}', State.UNKNOWN),
         ('{"data": {"result": [{"metric": {"__name__": "a"}, "values": [[1, "1"]]}]}}', State.UNKNOWN),
+        ('{"data": {"result": [{"metric": [], "values": [[1, "1"]]}]}}', State.UNKNOWN),
+        ('{"data": {"result": [{"metric": {"__name__": "a"}, "values": [[%s, "1"]]}]}}' % ("9" * 400), State.UNKNOWN),
         ("no JSON", State.UNKNOWN),
     ],
 )
-def test_what_prometheus_does_not_know_is_not_ok(body: str, expected: State) -> None:
+def test_what_prometheus_does_not_know_is_not_ok(body: str | dict[str, list[float | str]], expected: State) -> None:
     """A target it cannot read is CRITICAL; none, an old one and garbage are UNKNOWN."""
-    assert expected is judged(body).state
+    assert expected is judged(body if isinstance(body, str) else matrix(**body)).state
 
 
 def test_a_prometheus_that_is_down_says_nothing_of_the_server() -> None:
     """Its refusal is UNKNOWN, not CRITICAL."""
     (snapshot,) = read_range(f"http://127.0.0.1:{free_port()}", URL, 1.0)
     assert (Outcome.GARBAGE, "Prometheus: the port refuses connections") == (snapshot.outcome, snapshot.reason)
+
+
+def test_what_stands_beside_is_read_too() -> None:
+    """A page beside the server is joined to the newest of what Prometheus saw, and one that is down is UNKNOWN."""
+    seen = matrix(queued=[0] * 6, active=[0] * 6, fraction=[0.2] * 6, iteration_counter=[7] * 6)
+    gone = f"http://127.0.0.1:{free_port()}/metrics"
+    with stub_server(answers(seen)) as via, stub_server(answers("DCGM_FI_DEV_GPU_TEMP 50\n")) as beside:
+        samples = gather_range(Target(URL, via=via.removesuffix("/metrics"), beside=(beside, gone)), 2.0)
+    assert [False] * 5 + [True] == ["DCGM_FI_DEV_GPU_TEMP" in sample.series for sample in samples]
+    assert ((gone, "the port refuses connections"),) == samples[-1].beside_failed
 
 
 def test_the_instance_is_host_and_port() -> None:

@@ -7,6 +7,7 @@ ranks, what one card sends another. NVLink multicast stays off.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import statistics
@@ -36,11 +37,11 @@ def measured(ranks: int, small: bool) -> Iterator[tuple[Any, ...]]:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
             free.close()
-            file = Path(folder) / "rows.pt"
+            file = Path(folder) / "rows.json"
             try:
                 torch.multiprocessing.spawn(_rank, (count, port, small, str(file)), nprocs=count)
             finally:
-                yield from torch.load(file) if file.exists() else []
+                yield from map(tuple, json.loads(file.read_text()) if file.exists() else [])
 
 
 def _rank(rank: int, ranks: int, port: int, small: bool, file: str) -> None:
@@ -55,7 +56,7 @@ def _rank(rank: int, ranks: int, port: int, small: bool, file: str) -> None:
             if kind in KINDS or size <= 1 << 24:
                 rows.append(_one(kind, size, ranks))
         if rank == 0:
-            torch.save(rows, file)
+            Path(file).write_text(json.dumps(rows))
     dist.destroy_process_group()
 
 
