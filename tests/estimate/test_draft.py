@@ -5,15 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.estimate.replicas import Straight
 from trtllm_kit.errors import UsageError
 from trtllm_kit.estimate.draft import (
     DraftRow,
     acceptance_of_counts,
-    acceptance_of_mean,
     accepted_tokens,
     from_acceptance,
     from_table,
@@ -143,18 +140,10 @@ def test_counts_that_cannot_be() -> None:
         acceptance_of_counts((1000, 1000), (800, 900))
 
 
-@given(st.integers(1, 8), st.floats(0.0, 1.0))
-def test_mean_chance_gives_the_mean(length: int, chance: float) -> None:
-    """The chance found from a mean number of accepted tokens gives that mean again."""
-    accepted = accepted_tokens((chance,) * length, length)
-    again = acceptance_of_mean(length, accepted)
-    assert pytest.approx(accepted, abs=1e-6) == accepted_tokens((again,) * length, length)
-
-
 def test_more_accepted_than_drafted() -> None:
-    """A mean of 3.5 of 3 drafts is refused."""
+    """A row with a mean of 3.5 of 3 drafts is refused."""
     with pytest.raises(UsageError, match=r"3\.5 accepted tokens at draft length 3"):
-        acceptance_of_mean(3, 3.5)
+        from_table([DraftRow(3, 3.5)])
 
 
 def test_break_even_is_exact() -> None:

@@ -49,7 +49,7 @@ decode = [[5 + batch + cached / 1000 for cached in asked["contexts"]] for batch 
 attention = [[batch * cached / 1e4 for cached in asked["contexts"]] for batch in asked["batches"]]
 rest = [4 + rows / 100 for rows in asked["rows"]]
 prompt = [tokens / 1000 for tokens in asked["prompts"]]
-print(json.dumps({"decode": decode, "attention": attention, "rest": rest, "prompt": prompt}))
+print(json.dumps({"version": "0.12.0", "decode": decode, "attention": attention, "rest": rest, "prompt": prompt}))
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -31,7 +31,11 @@ from trtllm_kit.cli.session import Session, heading
 from trtllm_kit.units import counted
 
 if TYPE_CHECKING:
-    from trtllm_kit.estimate.answer import Estimate
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from trtllm_kit.estimate.answer import Estimate, ExplainingClock
+    from trtllm_kit.estimate.subject import Subject
     from trtllm_kit.plan.plan import Plan
     from trtllm_kit.spec.hardware import Hardware
     from trtllm_kit.spec.load import LoadedProfile
@@ -55,6 +59,26 @@ def estimate(
     power_limit: Annotated[
         float | None, typer.Option("--power-limit", metavar="WATTS", help="Power limit of a GPU.")
     ] = None,
+    prompt_servers: Annotated[
+        int | None,
+        typer.Option(
+            "--prompt-servers",
+            metavar="COUNT",
+            min=1,
+            help="Of parallelism.replicas, so many only read prompts (prefill) and send their KV cache to the others, "
+            "which only generate (decode).",
+            show_default="every replica does both",
+        ),
+    ] = None,
+    step_times: Annotated[
+        str | None,
+        typer.Option(
+            "--step-times",
+            metavar="PYTHON",
+            help="Python with aiconfigurator-core, whose step times are taken.",
+            show_default="the kit's own step times",
+        ),
+    ] = None,
     gpu_hour_price: PriceOption = None,
     seed: SeedOption = 0,
     trtllm_version: VersionOption = None,
@@ -73,31 +97,72 @@ def estimate(
         "prices": prices_from(gpu_hour_price),
         "seed": seed,
     }
-    return _run(context.obj, model, (profile, trtllm_version), values, power_limit)
+    how = How(power_limit, prompt_servers, step_times)
+    return _run(context.obj, model, (profile, trtllm_version), values, how)
+
+
+class How(NamedTuple):
+    """What is changed of the machine, of the servers' work and of the clock."""
+
+    watts: float | None
+    """Power limit of a GPU."""
+    prompt_servers: int | None
+    python: str | None
+    """Of the environment whose step times are taken."""
 
 
 @paused()
-def _run(
-    session: Session, model: str, asked: tuple[str, str | None], values: dict[str, Any], watts: float | None
-) -> int:
+def _run(session: Session, model: str, asked: tuple[str, str | None], values: dict[str, Any], how: How) -> int:
     from trtllm_kit.cli.asked import asked_for
     from trtllm_kit.cli.plan import model_folder
     from trtllm_kit.plan.decide import make_plan, require_ok
     from trtllm_kit.spec.load import beside_target, load_model
-    from trtllm_kit.tune.run import estimate_plan
 
     loaded, machine = asked_for(*asked)
-    machine = machine if watts is None else with_power(machine, watts)
+    machine = machine if how.watts is None else with_power(machine, how.watts)
     folder = model_folder(session, model)
     own = loaded.profile.load.min_concurrency
     loaded, question = _under(beside_target(loaded, folder), values)
     plan = make_plan(load_model(folder), loaded, machine)
     require_ok(plan)
-    load = question.concurrency or plan.parallelism.replicas.value * _each(plan, own)
-    found = estimate_plan(plan, machine, question, load)
-    document = _document(found, plan, machine, question, load)
+    answering = plan.parallelism.replicas.value - (how.prompt_servers or 0)
+    load = question.concurrency or max(1, answering) * _each(plan, own)
+    found = _estimate(plan, machine, question, load, how, folder)
+    document = _document(found, plan, machine, question, load, how.prompt_servers)
     session.result(document, lambda: _text(document, verbose=session.verbose))
     return 0 if document["verdict"] == "yes" else 1
+
+
+def _estimate(plan: Plan, machine: Hardware, question: Question, load: int, how: How, folder: Path) -> Estimate:
+    """Estimate with the replicas and the clock as asked."""
+    from trtllm_kit.tune.run import estimate_plan
+
+    clocks, sourced = _clocks(how.python, folder)
+    if how.prompt_servers is None:
+        return sourced(estimate_plan(plan, machine, question, load, clocks=clocks))
+    from trtllm_kit.tune.apart import estimate_apart
+
+    return sourced(estimate_apart(plan, machine, question, load, how.prompt_servers, clocks))
+
+
+def _clocks(
+    python: str | None, folder: Path
+) -> tuple[Callable[[Subject], ExplainingClock], Callable[[Estimate], Estimate]]:
+    """Return what makes clocks, and what says of an estimate whose step times it was made on."""
+    if python is None:
+        from trtllm_kit.estimate.step_time import StepClock
+
+        return StepClock, lambda found: found
+    from trtllm_kit.tune.aic import AicClock, tabulated
+    from trtllm_kit.tune.aic_figures import by_tables
+
+    made: list[AicClock] = []
+
+    def clock_of(subject: Subject) -> AicClock:
+        made.append(tabulated(subject, str(folder), python))
+        return made[-1]
+
+    return clock_of, lambda found: by_tables(found, made[-1])
 
 
 def _each(plan: Plan, asked: int) -> int:
@@ -121,7 +186,9 @@ def _under(loaded: LoadedProfile, values: dict[str, Any]) -> tuple[LoadedProfile
     return with_changes(loaded, changes), question
 
 
-def _document(found: Estimate, plan: Plan, machine: Hardware, question: Question, load: int) -> dict[str, Any]:
+def _document(
+    found: Estimate, plan: Plan, machine: Hardware, question: Question, load: int, prompt_servers: int | None
+) -> dict[str, Any]:
     from trtllm_kit.tune.cost import joules_per_token, per_million_tokens
     from trtllm_kit.tune.points import missed_words, power_limit
     from trtllm_kit.tune.simulated import Load, seen_of
@@ -129,7 +196,9 @@ def _document(found: Estimate, plan: Plan, machine: Hardware, question: Question
     tokens = found.figure("output tokens").value
     gpus = plan.parallelism.world_size * plan.parallelism.replicas.value
     price, watts = question.price_of(machine.name), power_limit(machine)
-    share = None if question.rate is None else question.rate / plan.parallelism.replicas.value
+    servers = plan.parallelism.replicas.value
+    share = None if question.rate is None else question.rate / (servers if prompt_servers is None else 1)
+    parted = {} if prompt_servers is None else {"prompt": prompt_servers, "answering": servers - prompt_servers}
     lost = missed_words(seen_of(found.outcome, question, Load(load, share)), question.slo)
     return {
         "verdict": "no" if lost else "yes",
@@ -138,6 +207,7 @@ def _document(found: Estimate, plan: Plan, machine: Hardware, question: Question
         "hardware": machine.name,
         "digest": plan.digest,
         "gpus": gpus,
+        **({"servers": parted} if parted else {}),
         "load": replace(question, concurrency=None if question.rate else load).load_words(),
         "slo": question.slo.words(),
         **found.document(),
@@ -158,10 +228,18 @@ def _text(document: dict[str, Any], *, verbose: bool) -> str:
     return "\n".join(
         [
             f"{document['profile']} on {document['hardware']}, {counted(document['gpus'], 'GPU')} at work",
+            *([_servers_line(document["servers"])] if "servers" in document else []),
             f"load: {document['load']}",
             f"promise: {document['slo']}" + (f": {kept}" if document["missed"] or document["slo"] != "none" else ""),
             heading("Figures"),
             estimate_text(document, verbose=verbose),
             *([f"cost: {'; '.join(words)}"] if words else []),
         ]
+    )
+
+
+def _servers_line(servers: dict[str, int]) -> str:
+    return (
+        f"servers: {servers['prompt']} only for prompts, {servers['answering']} only for answers; "
+        "keys and values are sent from the one to the other"
     )

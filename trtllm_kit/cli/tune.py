@@ -11,7 +11,6 @@ from typer.core import TyperGroup
 
 from trtllm_kit.cli.draft_length import draft_length
 from trtllm_kit.cli.load_options import (
-    MOST_AT_ONCE,
     AcceptanceOption,
     ConcurrencyOption,
     InputOption,
@@ -25,14 +24,12 @@ from trtllm_kit.cli.load_options import (
     SpreadOption,
     chances_from,
     check_load,
-    numbers,
     prices_from,
     slo_from,
-    with_power,
 )
 from trtllm_kit.cli.options import ModelArgument, ProfileOption, VersionOption
 from trtllm_kit.cli.session import Session
-from trtllm_kit.errors import UsageError
+from trtllm_kit.cli.tune_asked import formats_from, loads_from, machines_from, objective_from, require_places
 
 if TYPE_CHECKING:
     from trtllm_kit.spec.hardware import Hardware
@@ -128,9 +125,9 @@ def search(
     check_load(concurrency, rate, shortest)
     prices, chances, promise = prices_from(gpu_hour_price), chances_from(acceptance), slo_from(slo, percentile)
     loaded, machine = asked_for(profile, trtllm_version)
-    _require_places(tuple(path for path in (out, html) if path is not None), profile)
-    loads = _loads(measure_loads)
-    machines = _machines(machine, hardware, power_limit)
+    require_places(tuple(path for path in (out, html) if path is not None), profile)
+    loads = loads_from(measure_loads)
+    machines = machines_from(machine, hardware, power_limit)
     question = _question(
         {
             "input_tokens": isl or loaded.profile.load.input_tokens,
@@ -138,8 +135,8 @@ def search(
             "concurrency": concurrency,
             "rate": rate,
             "slo": promise,
-            "objective": _objective(objective, prices, machines),
-            "weights": _formats(quantization),
+            "objective": objective_from(objective, prices, machines),
+            "weights": formats_from(quantization),
             "prices": prices,
             "acceptance": chances,
             "shared_prefix": shared_prefix,
@@ -158,85 +155,6 @@ def _question(values: dict[str, Any]) -> Question:
     return Question(**values)
 
 
-def _objective(text: str, prices: dict[str, float], machines: list[Hardware]) -> str:
-    """Return a known objective that can be judged on these machines; raises ``UsageError``."""
-    from trtllm_kit.tune.points import power_limit as limit_of
-    from trtllm_kit.tune.question import OBJECTIVES
-
-    if text not in OBJECTIVES:
-        raise UsageError(f"--objective {text}", why=f"known are {', '.join(OBJECTIVES)}", hint="--objective throughput")
-    unpriced = [one.name for one in machines if "" not in prices and one.name not in prices]
-    if text == "cost" and len(machines) > 1 and unpriced:
-        raise UsageError(
-            "--objective cost over several machines",
-            why=f"no price is given for {', '.join(unpriced)}",
-            hint="--gpu-hour-price " + ",".join(f"{one.name}=PRICE" for one in machines),
-        )
-    dark = [one.name for one in machines if limit_of(one) is None]
-    if text == "energy" and dark:
-        raise UsageError(
-            "--objective energy", why=f"no power limit is known of {', '.join(dark)}", hint="--objective throughput"
-        )
-    return text
-
-
-def _formats(text: str | None) -> tuple[str, ...] | None:
-    """Return formats of weights as asked; raises ``UsageError`` for one that is none, or is mixed."""
-    from trtllm_kit.plan.formats import FORMATS
-
-    if text is None:
-        return None
-    names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-    for name in names:
-        if name not in FORMATS:
-            raise UsageError(
-                f"--quantization {name}", why=f"known are {', '.join(FORMATS)}", hint="--quantization bf16,fp8"
-            )
-    return names
-
-
-def _machines(own: Hardware, names: str | None, watts: str | None) -> list[Hardware]:
-    """Return the machines to choose from, the profile's own first where none is named; raises ``UsageError``."""
-    from trtllm_kit.spec.load import load_hardware
-
-    if names is None:
-        machines = [own]
-    else:
-        wanted = dict.fromkeys(part.strip() for part in names.split(","))
-        machines = [own if name == own.name else load_hardware(name) for name in wanted]
-    limits = numbers("--power-limit", watts, "700,1000")
-    return [with_power(machine, limit) for machine in machines for limit in limits] or machines
-
-
-def _read_from(profile: str) -> list[Path]:
-    """Return the files of a profile and its bases; of one that is piped in, none."""
-    from trtllm_kit.spec.inherit import files_with_bases
-    from trtllm_kit.spec.load import profile_file, shipped_files
-
-    path = profile_file(profile)
-    return [file.resolve() for file in files_with_bases(path, shipped_files())] if path.is_file() else []
-
-
-def _require_places(places: tuple[Path, ...], profile: str) -> None:
-    """Raise for files that cannot be written, that are one and the same, or that the profile is read from."""
-    from trtllm_kit.cli.evaluate import require_place
-
-    for path in places:
-        require_place(path)
-    if len({path.resolve() for path in places}) < len(places):
-        raise UsageError(
-            f"--out and --html {places[0]}", why="the page would replace the profile", hint="name two files"
-        )
-    read = _read_from(profile)
-    for path in places:
-        if path.resolve() in read:
-            raise UsageError(
-                f"{path} is what --profile {profile} is read from",
-                why="the winner says only what differs from it, and would be nothing without it",
-                hint="--out of another name",
-            )
-
-
 def _asked(session: Session, model: str, loaded: LoadedProfile, machines: list[Hardware], question: Question) -> Asked:
     from trtllm_kit.cli.plan import model_folder
     from trtllm_kit.spec.load import beside_target, load_model
@@ -245,16 +163,6 @@ def _asked(session: Session, model: str, loaded: LoadedProfile, machines: list[H
     folder = model_folder(session, model)
     spec, loaded = load_model(folder), beside_target(loaded, folder)
     return Asked(spec, loaded, {machine.name: machine for machine in machines}, question)
-
-
-def _loads(text: str) -> list[int]:
-    """Return the loads to measure at; raises ``UsageError``."""
-    loads = numbers("--measure-loads", text, "1,4,16")
-    for load in loads:
-        if load not in range(1, MOST_AT_ONCE + 1):
-            why = f"requests under way are counted, from 1 to {MOST_AT_ONCE:,}"
-            raise UsageError(f"--measure-loads {text}", why=why, hint="--measure-loads 1,4,16")
-    return [int(load) for load in loads]
 
 
 def _learned(asked: Asked, machine: Hardware, url: str, name: str, counts: list[int]) -> Compared:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from math import sqrt
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from trtllm_kit.estimate.outcome import Outcome, Slo, Steps
 from trtllm_kit.estimate.spread import spread_of
-from trtllm_kit.estimate.step_time import StepClock, StepTime, Term
-from trtllm_kit.estimate.work import Chunk, StepWork
+from trtllm_kit.estimate.step_time import StepTime, Term
+from trtllm_kit.estimate.subject import Subject
+from trtllm_kit.estimate.work import Chunk, Clock, StepWork
 from trtllm_kit.spec.ceilings import LEAST_CERTAIN, How
 from trtllm_kit.units import counted
 
@@ -29,11 +30,12 @@ class Figure:
 
     name: str
     value: float
-    low: float
-    high: float
+    low: float | None
+    """None, as ``high``, where its source states no interval."""
+    high: float | None
     unit: Unit
-    source: How
-    """The least certain of what the steps rest on."""
+    source: str
+    """The least certain of what the steps rest on (``How``), or whose step times they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Part:
     low: float
     """Of its own time at best, as a factor."""
     high: float
-    source: How
+    source: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +171,38 @@ OF_LATER_TOKENS = ("later token", "longest gap", "of a user")
 """Figures that answers of one token do not have."""
 
 
-def estimate(clock: StepClock, outcome: Outcome, slo: Slo, copies: Copies) -> Estimate:
-    """Return what a simulation of one replica says of all of them."""
-    prompts, all_parts = _parts(clock, outcome)
+class Explains(Protocol):
+    """A clock that tells what its steps are made of."""
+
+    @property
+    def subject(self) -> Subject:
+        """Whose steps it times."""
+        ...
+
+    @property
+    def borrowed(self) -> str:
+        """The architecture whose measurements stand in for a card without any; empty where none do."""
+        ...
+
+    def explain(self, work: StepWork) -> StepTime:
+        """Return a step's terms with their intervals, seconds."""
+        ...
+
+
+class ExplainingClock(Clock, Explains, Protocol):
+    """A clock for the simulation that tells what its steps are made of."""
+
+
+Counted = tuple[StepTime, float]
+"""What is done, and how often."""
+
+
+def estimate(clock: Explains, outcome: Outcome, slo: Slo, copies: Copies, sent: Counted | None = None) -> Estimate:
+    """Return what a simulation of one replica says of all of them.
+
+    ``sent`` is what first tokens wait for beside steps: prompts that are sent to another server.
+    """
+    prompts, all_parts = _parts(clock, outcome, sent)
     whole = ratio_of(all_parts)
     waits = outcome.queue.mean / outcome.ttft.mean if outcome.ttft.mean else 0.0
     first = _blend(ratio_of(prompts or all_parts), whole, waits)
@@ -208,17 +239,18 @@ def _own_rates(outcome: Outcome) -> Rates:
     return Rates(outcome.requests_per_second, outcome.output_tokens_per_second)
 
 
-def _parts(clock: StepClock, outcome: Outcome) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """Return the terms of steps with prompts in them, and of all steps."""
-    mean_steps = []
+def _parts(clock: Explains, outcome: Outcome, sent: Counted | None) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """Return the terms of steps with prompts in them and of what is sent, and of all steps with it."""
+    mean_steps = [sent] if sent else []
     for steps, chunked in ((outcome.prompt_steps, True), (outcome.generation_steps, False)):
         if steps.count:
             mean_steps.append((clock.explain(mean_work(clock, steps, chunked=chunked)), steps.count))
-    prompts = parts_of(mean_steps[:1]) if outcome.prompt_steps.count else ()
+    first = 2 if sent else 1
+    prompts = parts_of(mean_steps[:first]) if outcome.prompt_steps.count else ()
     return prompts, parts_of(mean_steps)
 
 
-def mean_work(clock: StepClock, steps: Steps, *, chunked: bool) -> StepWork:
+def mean_work(clock: Explains, steps: Steps, *, chunked: bool) -> StepWork:
     """Return a step of mean size, with as many prompts in it as there were, all alike."""
     prompts = max(1, round(steps.prompts))
     chunk = Chunk(max(1, round(steps.prompt_tokens / prompts)), round(steps.past))
@@ -238,11 +270,11 @@ def _blend(own: Ratio, other: Ratio, share: float) -> Ratio:
     return Ratio(kept * own.low + share * other.low, kept * own.high + share * other.high, source)
 
 
-def _notes(clock: StepClock, outcome: Outcome) -> tuple[str, ...]:
+def _notes(clock: Explains, outcome: Outcome) -> tuple[str, ...]:
     notes = []
-    if clock.known.transferred:
-        card, architecture = clock.subject.hardware.gpu.name, clock.known.architecture
-        notes.append(f"no measurement of {card} went into this: the shares of its peaks are those of {architecture}")
+    if clock.borrowed:
+        card = clock.subject.hardware.gpu.name
+        notes.append(f"no measurement of {card} went into this: the shares of its peaks are those of {clock.borrowed}")
     drafting = clock.subject.speculation
     if drafting is not None and not drafting.acceptance:
         notes.append(

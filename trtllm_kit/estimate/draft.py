@@ -134,20 +134,6 @@ def acceptance_of_counts(drafted: Sequence[int], accepted: Sequence[int]) -> tup
     return tuple(chances)
 
 
-def acceptance_of_mean(length: int, accepted: float) -> float:
-    """Return the chance, the same at each position, at which a step takes that many of ``length`` draft tokens.
-
-    It stands in where counters are not kept by position: one unknown, found by bisection to 1e-9.
-    """
-    if not 0 <= accepted <= length:
-        raise _too_many(length, accepted)
-    low, high = 0.0, 1.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        low, high = (middle, high) if accepted_tokens((middle,) * length, length) < accepted else (low, middle)
-    return high
-
-
 def release_keys(kind: Kind, release: str, length: int, break_even: int | None = None) -> dict[str, object]:
     """Return the fields of ``speculative_config`` that carry a length, and the batch above which it is switched off.
 

@@ -83,6 +83,27 @@ def _network(hardware: Hardware) -> float:
     return (stated.value / hardware.gpus_per_node) if stated else _NO_LINK
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How one GPU of a server reaches a GPU of another server."""
+
+    over: str
+    """``NVLink``, ``PCIe`` or ``network``."""
+    bytes_per_second: float
+    latency_seconds: float
+
+
+def between_servers(hardware: Hardware, ceilings: Ceilings, gpus: int) -> Way:
+    """Return how servers of that many GPUs in all reach each other: NVLink where all are of one domain.
+
+    Within a node without such a domain it is PCIe, which they share; beyond it the network.
+    """
+    if gpus > fast_reach(hardware):
+        return Way("network", _network(hardware) * ceilings.link_share, ceilings.network_seconds)
+    linked = hardware.gpu.nvlink_bytes_per_second is not None and hardware.nvlink_domain >= gpus
+    return Way("NVLink" if linked else "PCIe", _inside(hardware, ceilings, gpus)[0], ceilings.reduce_seconds)
+
+
 def hand_over(hardware: Hardware, ceilings: Ceilings, tensor: int, payload: float) -> float:
     """Return the seconds in which a pipeline stage of ``tensor`` ranks hands its result to the next one."""
     near = tensor < fast_reach(hardware) or hardware.nodes == 1

@@ -60,6 +60,11 @@ class StepClock:
         self._draft = 0.0 if draft is None else draft.draft_tokens * self._draft_seconds(draft.draft_bytes)
 
     @property
+    def borrowed(self) -> str:
+        """The architecture whose constants stand in for a card that was not measured; empty for one that was."""
+        return self.known.architecture if self.known.transferred else ""
+
+    @property
     def request_seconds(self) -> float:
         """Seconds of a request before it waits for the engine."""
         return self._ceilings.request_seconds

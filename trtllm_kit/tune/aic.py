@@ -11,8 +11,10 @@ import subprocess
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from trtllm_kit.errors import MissingTool, UsageError
+from trtllm_kit.estimate.step_time import StepTime, Term
 from trtllm_kit.estimate.subject import Subject
 from trtllm_kit.estimate.work import StepWork
 from trtllm_kit.resources import package_file
@@ -31,6 +33,9 @@ _PRODUCTS = {"bf16": "bfloat16", "fp8": "fp8_static", "fp8_block": "fp8_block", 
 _EXPERTS = _PRODUCTS | {"fp8": "fp8", "mxfp4": "w4a16_mxfp4"}
 _BLACKWELL, _BLACKWELL_EXPERTS = 100, {"mxfp4": "w4a8_mxfp4_mxfp8"}
 _CACHE = {"bf16": "bfloat16", "fp8": "fp8"}
+REST = "all but attention"
+NO_HOST = Term("host", 0.0, 0.0, 0.0, "measured")
+"""It knows of no host either."""
 _SECONDS = 120.0
 """Longest that tables may take, seconds; a second or two is usual."""
 
@@ -56,12 +61,14 @@ class AicClock:
     request_seconds = 0.0
     """It knows of no time outside the engine."""
     reply_seconds = 0.0
+    borrowed = ""
+    """No other card's measurements stand in: a card that it has none of is refused."""
 
-    def __init__(
-        self, tables: Mapping[str, Sequence[float] | Sequence[Sequence[float]]], axes: Axes, ranks: int = 1
-    ) -> None:
-        """Take the tables of the package, milliseconds, what they were asked for, and ranks with their own requests."""
-        self._ranks = ranks
+    def __init__(self, subject: Subject, tables: Mapping[str, Any], axes: Axes) -> None:
+        """Take the tables of the package, milliseconds, and what they were asked for."""
+        self.subject = subject
+        self.source = f"aiconfigurator-core {tables['version']}"
+        self._ranks = subject.split.data
         self._decode = _by_batch(axes, tables["decode"])
         self._attention = _by_batch(axes, tables["attention"])
         self._rest = _grid(axes.rows, tables["rest"])
@@ -74,7 +81,21 @@ class AicClock:
             return self._generation(self._decode, work.sequences, work.context) if work.sequences else 0.0
         prompts = sum(self._prompt.at(one.new + one.past) - self._cached(one.past) for one in work.chunks)
         total = self._rest.at(work.rows / self._ranks) + prompts / max(1, min(self._ranks, len(work.chunks)))
-        return total + (self._generation(self._attention, work.sequences, work.context) if work.sequences else 0.0)
+        return total + self._attending(work)
+
+    def explain(self, work: StepWork) -> StepTime:
+        """Return what the tables tell apart, seconds; they state no interval, so each term is its own."""
+        whole, answers = self.seconds(work), self._attending(work)
+        rest = whole - answers if not work.chunks else self._rest.at(work.rows / self._ranks)
+        parts = {REST: rest, "generation attention": answers, "prompt attention": whole - answers - rest}
+        terms = tuple(
+            Term(name, seconds, seconds, seconds, "measured") for name, seconds in parts.items() if seconds > 0
+        )
+        longest = max(terms, key=lambda term: term.seconds, default=NO_HOST)
+        return StepTime(whole, terms, NO_HOST, 0.0, longest.name)
+
+    def _attending(self, work: StepWork) -> float:
+        return self._generation(self._attention, work.sequences, work.context) if work.sequences else 0.0
 
     def decode_run(self, sequences: int, context: int, steps: int) -> float:
         """Return the seconds of consecutive generation steps: the mean of the first and the last, for each of them."""
@@ -135,7 +156,7 @@ def tabulated(subject: Subject, model: str, python: str) -> AicClock:
         "rows": [int(one) for one in axes.rows],
         "prompts": [int(one) for one in axes.prompts],
     }
-    return AicClock(_answer(asked, python), axes, subject.split.data)
+    return AicClock(subject, _answer(asked, python), axes)
 
 
 def system_of(subject: Subject) -> str:
@@ -182,19 +203,23 @@ def split_of(subject: Subject) -> dict[str, int | str]:
     }
 
 
-def _answer(asked: Mapping[str, object], python: str) -> dict[str, list[float]]:
+def _answer(asked: Mapping[str, object], python: str) -> dict[str, Any]:
     argv = [python, "-I", str(package_file("tune", "aic_tables.py"))]
     try:
         done = subprocess.run(
             argv, input=json.dumps(asked), capture_output=True, text=True, timeout=_SECONDS, check=True
         )
-        found: dict[str, list[float]] = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as broken:
         said = (getattr(broken, "stderr", None) or str(broken)).strip().splitlines()
+        why = said[-1][:300] if said else "it said nothing"
+        ran = isinstance(broken, subprocess.CalledProcessError) and "No module named" not in why
         raise MissingTool(
-            f"{python} gave no step times of aiconfigurator-core for {asked['model']}",
-            why=said[-1][:300] if said else "it said nothing",
-            hint="pip install aiconfigurator-core into an environment of its own, and name its python",
+            f"{python} gave no step times of aiconfigurator-core for {asked['model']} on {asked['system']}",
+            why=why,
+            hint="trtkit estimate without it: its own step times know every card and family of the catalogue"
+            if ran
+            else "pip install aiconfigurator-core into an environment of its own, and name its python",
         ) from None
     return found
 

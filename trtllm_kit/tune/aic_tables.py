@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.metadata import version
 from typing import Any
 
 
@@ -15,7 +16,7 @@ def tables(asked: dict[str, Any]) -> dict[str, Any]:
 
     ``decode`` has whole generation steps, a row for each batch and a column for each mean context, and ``attention``
     their attention alone; ``rest`` is what does not depend on cached tokens, by rows of a step; ``prompt`` the
-    attention of a prompt by its tokens.
+    attention of a prompt by its tokens; ``version`` is the package's.
     """
     from aiconfigurator_core.sdk import EngineHandle
 
@@ -26,6 +27,7 @@ def tables(asked: dict[str, Any]) -> dict[str, Any]:
         return float(engine.mixed_step_breakdown(16, batch, cached, 2)[3])
 
     return {
+        "version": version("aiconfigurator-core"),
         "decode": [[engine.decode_step_latency(batch, cached, 2) for cached in contexts] for batch in batches],
         "attention": [
             [engine.mixed_step_breakdown(16, batch, cached, 2)[3] for cached in contexts] for batch in batches

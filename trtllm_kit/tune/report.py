@@ -204,8 +204,9 @@ def figure_rows(figures: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, st
     """Return figures of an estimate's document as cells of ``FIGURE_COLUMNS``."""
     rows = []
     for figure in figures:
-        low, value, high = (in_unit(figure[end], figure["unit"]) for end in ("low", "value", "high"))
-        rows.append((figure["name"], value, f"{low} to {high}", figure["source"]))
+        ends = [in_unit(figure[end], figure["unit"]) for end in ("low", "high") if figure[end] is not None]
+        value = in_unit(figure["value"], figure["unit"])
+        rows.append((figure["name"], value, " to ".join(ends) or "not stated", figure["source"]))
     return rows
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 
-from trtllm_kit.estimate.answer import Copies, Estimate, estimate
-from trtllm_kit.estimate.subject import subject_of
+from trtllm_kit.estimate.answer import Copies, Estimate, ExplainingClock, estimate
+from trtllm_kit.estimate.subject import Subject, subject_of
 from trtllm_kit.plan.decide import make_plan, require_ok
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.remedies import with_changes
@@ -39,21 +39,29 @@ def estimate_of(decision: Decision, planned: Planned, correction: Correction | N
 
 
 def estimate_plan(
-    plan: Plan, machine: Hardware, question: Question, concurrency: int, correction: Correction | None = None
+    plan: Plan,
+    machine: Hardware,
+    question: Question,
+    concurrency: int,
+    correction: Correction | None = None,
+    clocks: Callable[[Subject], ExplainingClock] | None = None,
 ) -> Estimate:
-    """Return the estimate of a plan whose replicas share ``concurrency`` requests, or the question's rate."""
+    """Return the estimate of a plan whose replicas share ``concurrency`` requests, or the question's rate.
+
+    ``clocks`` makes the clock of its steps, in place of the kit's own with its correction.
+    """
     subject = with_acceptance(subject_of(plan, machine, sequence_tokens=question.tokens), question.acceptance)
-    clock, replicas = clock_with(correction)(subject), plan.parallelism.replicas.value
+    clock, replicas = (clocks or clock_with(correction))(subject), plan.parallelism.replicas.value
     rate = None if question.rate is None else question.rate / replicas
     load = Load(ceil(concurrency / replicas), rate)
     busy = float(replicas) if rate is not None else concurrency / load.concurrency
     outcome = outcome_of(subject, clock, question, load, LONG)
     copies = Copies(replicas, busy, rates_of(outcome, question, load))
     found = estimate(clock, outcome, question.slo, copies)
-    return replace(found, notes=(*found.notes, *_not_timed(plan)))
+    return replace(found, notes=(*found.notes, *not_timed(plan)))
 
 
-def _not_timed(plan: Plan) -> Iterator[str]:
+def not_timed(plan: Plan) -> Iterator[str]:
     """Say which settings of a plan change what a client sees, and are in no figure."""
     beams, pieces = plan.limits.max_beam_width.value, plan.engine.stream_interval.value
     if beams > 1:
