@@ -97,6 +97,23 @@ def test_what_a_person_changed_is_not_written_again(ready: Path, path: str) -> N
     assert "mine\n" != (ready / path).read_text()
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["run", "dry"])
+def test_a_dry_run_refuses_what_the_run_would(place: Path, engine: Path, dry: tuple[str, ...]) -> None:
+    """A checkpoint in the place of the engine, and an engine of another plan, are refused alike."""
+    (place / "engine").unlink()
+    (place / "engine").symlink_to(engine.with_name("checkpoint"))
+    ran = deploy(place, *dry)
+    assert (3, True) == (ran.code, "is not the engine asked for but of kind checkpoint" in ran.err)
+
+    (place / "engine").unlink()
+    (place / "engine").symlink_to(engine)
+    text = (place / "profile.yaml").read_text()
+    (place / "profile.yaml").write_text(text.replace("max_num_tokens: 512", "max_num_tokens: 256"))
+    ran = deploy(place, *dry)
+    assert (1, True) == (ran.code, "max_num_tokens (was " in ran.err), ran.err
+    assert not (place / "repo").exists()
+
+
 def test_a_dry_run_writes_nothing(place: Path) -> None:
     """It shows every file of every target, and makes no folder."""
     ran = deploy(place, "--target", "slurm", "--dry-run", "--json")

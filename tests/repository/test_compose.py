@@ -15,7 +15,7 @@ from tests.support.rehearsal import make_engine, plan_of
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.artifact import read_manifest, require_intact
 from trtllm_kit.checkpoint.plan_file import read_stored_plan
-from trtllm_kit.errors import ManifestError, OutputOccupied, PlanDrift, RepositoryError, UsageError
+from trtllm_kit.errors import ManifestError, OutputOccupied, PlanDrift, ProfileError, RepositoryError, UsageError
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.repository.compose import (
     compose,
@@ -23,6 +23,7 @@ from trtllm_kit.repository.compose import (
     kv_cache_blocks,
     model_config,
     model_sources,
+    repository_facts,
     repository_files,
 )
 
@@ -43,6 +44,15 @@ def test_the_repository_has_every_part(model: Path) -> None:
     sources = {f"tensorrt_llm/1/{name}" for name in model_sources()}
     assert {"trtkit-plan.json", CONFIG, YAML} | sources == set(files)
     assert {"model.py", "runtime_tensorrt_llm.py", "runtime_reference.py"} <= set(model_sources())
+
+
+def test_the_plan_beside_a_repository_holds_no_secret(model: Path) -> None:
+    """A variable that looks like one is refused by its key, without the value, before any file is made."""
+    plan = plan_of(model, {"environment.HF_TOKEN": "hf_x1y2", "environment.MOST_TOKEN": "2048"})
+
+    with pytest.raises(ProfileError, match=r"environment\.HF_TOKEN: looks like a secret") as refused:
+        repository_files(plan, Path("repository"))
+    assert (False, False) == ("hf_x1y2" in str(refused.value), "MOST_TOKEN" in str(refused.value))
 
 
 def test_composing_reads_nothing(model: Path) -> None:
@@ -143,6 +153,18 @@ def test_deploy_writes_a_whole_artifact(tmp_path: Path) -> None:
     assert {"plan": plan.digest, "engine": read_manifest(engine).digest} == deployment.manifest.inputs
     assert "../../../../checkpoint" == str((out / LINK).readlink())
     assert (tmp_path / "checkpoint").resolve() == (out / LINK).resolve()
+
+
+def test_the_ranks_of_the_llm_api_are_a_fact(model: Path) -> None:
+    """What starts the server learns how many ranks to start with it; a rehearsal of the same plan has none."""
+    plan = plan_of(model)
+    four = plan.parallelism.tensor.model_copy(update={"value": 4})
+    split = plan.model_copy(update={"parallelism": plan.parallelism.model_copy(update={"tensor": four})})
+    runtime = plan.runtime.runtime.model_copy(update={"value": "tensorrt_llm"})
+    real = split.model_copy(update={"runtime": plan.runtime.model_copy(update={"runtime": runtime})})
+
+    assert 4 == repository_facts(real)["ranks"]
+    assert "ranks" not in repository_facts(split)
 
 
 def test_no_path_or_clock_is_in_the_files(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_ports
 from trtllm_kit.errors import UsageError
 from trtllm_kit.serve.launch import Installation, server_command
 from trtllm_kit.serve.process import prepare, stand_in_files
@@ -30,6 +31,21 @@ def test_ranks_that_are_servers_are_not_started_one_alone(tmp_path: Path) -> Non
 
     with pytest.raises(UsageError, match="served by 4 servers together"):
         prepare(folder, Serve(), {})
+
+
+def test_ranks_of_the_llm_api_are_started_under_mpirun(tmp_path: Path) -> None:
+    """One server, and its launcher once a rank: alone it would have one worker of the four."""
+    folder = repository(tmp_path / "repository", ranks=4, runtime="tensorrt_llm")
+    for name in ("tritonserver", "trtllm-llmapi-launch", "mpirun"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    http, grpc, metrics = free_ports(3)
+    serve = Serve(http_port=http, grpc_port=grpc, metrics_port=metrics)
+
+    argv = prepare(folder, serve, {"PATH": str(tmp_path), "TRITONSERVER": str(tmp_path / "tritonserver")}).command.argv
+
+    launcher, server = (str(tmp_path / name) for name in ("trtllm-llmapi-launch", "tritonserver"))
+    assert ("mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", "4", launcher, server) == argv[:8]
 
 
 def test_the_stand_in_has_every_module_it_imports() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -280,6 +281,34 @@ def test_a_launcher_around_the_server_ends_with_it(
 
     assert [] == left_of(record)
     assert "server ended: 0\n" == (tmp_path / "end").read_text()
+
+
+@triton
+def test_ranks_under_mpirun_end_with_the_server(
+    repository: tuple[Path, Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranks of a real mpirun: the first serves, the second works until that ended, and nothing is left."""
+    if shutil.which("mpirun") is None:
+        pytest.skip("SKIPPED FOR LACK OF A TOOL: no mpirun; apt-get install openmpi-bin")
+    folder, plan = repository
+    manifest = folder / "trtkit-manifest.json"
+    text = manifest.read_text()
+    manifest.write_text(text.replace('"runtime": "simulated"', '"runtime": "tensorrt_llm", "ranks": 2'))
+    launcher, over = tmp_path / "bin" / "trtllm-llmapi-launch", tmp_path / "over"
+    launcher.parent.mkdir()
+    launcher.write_text(
+        f'#!/bin/bash\nif [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then "$@"; echo "server ended: $?" > {over}; exit; fi\n'
+        f"while [ ! -e {over} ]; do sleep 0.1; done; echo $OMPI_COMM_WORLD_RANK > {tmp_path}/worker\n"
+    )
+    launcher.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{launcher.parent}:{os.environ['PATH']}")
+
+    with start(folder, plan.serve, {}, Silent()) as server:
+        record = recorded(folder)
+        assert "length" == generate(server.urls.http, MODEL, "hi", Sampling(max_tokens=1)).finish_reason
+
+    assert [] == left_of(record)
+    assert ("server ended: 0\n", "1\n") == (over.read_text(), (tmp_path / "worker").read_text())
 
 
 @triton

@@ -96,8 +96,7 @@ def test_several_ranks_are_started_under_mpirun(tmp_path: Path) -> None:
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": str(tmp_path)}
 
-    mpirun, launcher = (str(tmp_path / name) for name in ("mpirun", "trtllm-llmapi-launch"))
-    wanted = (mpirun, "--allow-run-as-root", "--bind-to", "none", "-n", "4", launcher)
+    wanted = ("mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", "4", str(tmp_path / "trtllm-llmapi-launch"))
     assert wanted == find_tritonserver(environment, "tensorrt_llm", 4).launcher
     (tmp_path / "mpirun").unlink()
     with pytest.raises(MissingTool, match=r"mpirun was not found\n.*4 ranks"):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from triton_python_backend_utils import Logger
 
 from ask import Refused
 from faults import KINDS, BadFaults, Faults, faults_of
@@ -53,6 +54,10 @@ def test_no_variable_is_no_fault() -> None:
         ('{"stal": true}', "there are stall, dead_rank"),
         ('{"stall": "yes"}', "stall takes a bool"),
         ('{"kv_exhaustion": true}', "kv_exhaustion takes a float"),
+        ('{"kv_exhaustion": NaN}', "kv_exhaustion takes 0 to 1, got nan"),
+        ('{"kv_exhaustion": 1.5}', "kv_exhaustion takes 0 to 1, got 1.5"),
+        ('{"slow_start": -1}', "slow_start takes 0 to 86400, got -1"),
+        ('{"exit_after_tokens": -3}', "exit_after_tokens takes 0 to inf, got -3"),
     ],
 )
 def test_what_is_no_fault_is_told(tmp_path: Path, text: str, said: str) -> None:
@@ -63,14 +68,23 @@ def test_what_is_no_fault_is_told(tmp_path: Path, text: str, said: str) -> None:
         faults_of({"TRTKIT_FAULTS": str(tmp_path / "faults.json")})
 
 
-def test_a_broken_file_later_changes_nothing(switch: Path) -> None:
-    """The faults that were on stay on until the file can be read again."""
+def test_a_broken_file_later_changes_nothing(switch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faults that were on stay on until the file can be read again, and the log says so once."""
+    told: list[str] = []
+    monkeypatch.setattr(Logger, "log_warn", told.append)
     turn(switch, stall=True)
     faults = Faults(switch)
-    switch.write_text("{")
-    time.sleep(0.15)
+    turn(switch, stall=True, kv_exhaustion=7)
+    for _ in range(2):
+        time.sleep(0.15)
+        assert faults.stalled()
 
-    assert faults.stalled()
+    assert ["kv_exhaustion takes 0 to 1, got 7; the faults stay as they were"] == [
+        one.rpartition(": ")[2] for one in told
+    ]
+    turn(switch)
+    time.sleep(0.15)
+    assert not faults.stalled()
 
 
 def test_a_stalled_engine_takes_no_step_until_it_may(run: Run, switch: Path) -> None:

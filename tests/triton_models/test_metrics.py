@@ -9,8 +9,8 @@ from dataclasses import fields
 import pytest
 from triton_python_backend_utils import MetricFamily
 
-from metrics import BUCKETS, COUNTERS, GAUGES, GROWING, HEARTBEAT, HISTOGRAMS, Metrics
-from runtime import Finish, Statistics
+from metrics import BUCKETS, COUNTERS, FELT, GAUGES, GROWING, HEARTBEAT, HISTOGRAMS, Metrics
+from runtime import Felt, Finish, Statistics
 from trtllm_kit.upstream.triton import metric_families
 
 KINDS = {"gauge": MetricFamily.GAUGE, "counter": MetricFamily.COUNTER, "histogram": MetricFamily.HISTOGRAM}
@@ -31,7 +31,7 @@ def test_every_family_is_upstreams() -> None:
     ours |= {name: (KINDS["counter"], description, label, {value}) for name, description, label, value, _ in GROWING}
     ours |= {
         name: (KINDS["histogram"], description, "response_metric_type", {value})
-        for name, description, value, _ in HISTOGRAMS
+        for name, description, value, *_ in (*HISTOGRAMS, *FELT)
     }
 
     upstream = {
@@ -40,7 +40,8 @@ def test_every_family_is_upstreams() -> None:
     }
 
     assert upstream == ours
-    assert {BUCKETS} == {family.buckets for family in metric_families() if family.kind == "histogram"}
+    bounds = {name: BUCKETS for name, *_ in HISTOGRAMS} | {name: buckets for name, *_, buckets in FELT}
+    assert bounds == {family.name: family.buckets for family in metric_families() if family.kind == "histogram"}
 
 
 def test_every_statistic_is_shown() -> None:
@@ -120,3 +121,15 @@ def test_lengths_are_counted() -> None:
         name: metric.observed for (name, labels), metric in MetricFamily.page.items() if ("model", "m") in labels
     }
     assert ([12], [34]) == (observed["nv_llm_input_token_len"], observed["nv_llm_output_token_len"])
+
+
+def test_what_a_streams_client_felt_is_counted() -> None:
+    """First text and later tokens of a stream are observed; of a whole answer, and of one token, what there is."""
+    metrics = Metrics("felt", "1")
+
+    for felt in (Felt(first_token=0.25, each_token=0.02), Felt(first_token=0.5, each_token=None), None):
+        metrics.observe(Finish(reason="stop"), felt)
+
+    observed = {name: one.observed for (name, labels), one in MetricFamily.page.items() if ("model", "felt") in labels}
+    assert [0.25, 0.5] == observed["trtllm_time_to_first_token_seconds"]
+    assert [0.02] == observed["trtllm_time_per_output_token_seconds"]

@@ -16,7 +16,7 @@ import triton_python_backend_utils as pb_utils
 
 from ask import CANCELLED, Ask, Refused
 from replies import Replies
-from runtime import Finish, Ticket
+from runtime import Felt, Finish, Ticket
 
 
 @dataclass(eq=False)
@@ -32,6 +32,18 @@ class Exchange:
     ticket: Ticket | None = None
     pending: list[str] = field(default_factory=list)
     end: Finish | Refused | None = None
+    opened: float = field(default_factory=time.monotonic)
+    first: float | None = None
+    """When the first text came."""
+    ended: float = 0.0
+
+    def felt(self, finish: Finish) -> Felt | None:
+        """Return what the client of a stream felt; None of a whole answer, and of one without text."""
+        if self.first is None or not self.ask.streaming:
+            return None
+        later = finish.output_tokens - 1
+        each = (self.ended - self.first) / later if later > 0 else None
+        return Felt(self.first - self.opened, each)
 
     def runs_as(self, ticket: Ticket) -> None:
         """Take the runtime's handle; it is cancelled at once when the client has gone meanwhile."""
@@ -55,7 +67,9 @@ class Exchange:
 class Courier:
     """Owns every response channel: only its thread sends and asks whether a client has gone."""
 
-    def __init__(self, replies: Replies, check_seconds: float, on_finish: Callable[[Finish], None]) -> None:
+    def __init__(
+        self, replies: Replies, check_seconds: float, on_finish: Callable[[Finish, Felt | None], None]
+    ) -> None:
         self._replies, self._check_seconds, self._on_finish = replies, check_seconds, on_finish
         self._open: dict[Exchange, None] = {}
         self._ready: dict[Exchange, None] = {}
@@ -81,6 +95,9 @@ class Courier:
             exchange.end = end
             if text:
                 exchange.pending.append(text)
+                exchange.first = exchange.first or time.monotonic()
+            if end is not None:
+                exchange.ended = time.monotonic()
             if end is not None or exchange.ask.streaming:
                 self._ready[exchange] = None
                 self._wake.notify()
@@ -127,7 +144,7 @@ class Courier:
         if isinstance(end, Refused):
             self._send(exchange, self._replies.error(end), last=True)
         elif end is not None:
-            self._on_finish(end)
+            self._on_finish(end, exchange.felt(end))
             self._send(exchange, self._replies.last(exchange.ask, text, end), last=True)
         elif text:
             self._send(exchange, self._replies.piece(text), last=False)

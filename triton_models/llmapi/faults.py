@@ -26,6 +26,8 @@ KINDS: Mapping[str, type] = {
 }  # fmt: skip
 """Every fault: yes or no; the share of the KV blocks that is taken, 0 to 1; seconds that loading lasts longer; tokens
 after which the process ends, in the middle of whatever stream it is in."""
+_MOST: Mapping[str, float] = {"kv_exhaustion": 1.0, "slow_start": 86_400.0}
+"""Largest value of the faults that have one; none is below 0."""
 _LOOK_SECONDS = 0.1
 
 
@@ -105,18 +107,26 @@ class Faults:
                 found = self._path.stat()
                 mark = (found.st_mtime_ns, found.st_size)
                 if mark != self._mark:
-                    self._on, self._mark = _read(self._path), mark
+                    self._mark = mark  # what cannot be read is told once, and what was on stays on
+                    self._on = _read(self._path)
             except FileNotFoundError:
                 self._on, self._mark = {}, None
-            except BadFaults:
+            except BadFaults as error:
                 if first:
                     raise
+                _warn(f"{error}; the faults stay as they were")
 
 
 def faults_of(environment: Mapping[str, str]) -> Faults:
     """Return the faults that the environment names a file for; raises ``BadFaults``."""
     name = environment.get(VARIABLE)
     return Faults(Path(name) if name else None)
+
+
+def _warn(text: str) -> None:
+    import triton_python_backend_utils as pb_utils  # only a server has it, and only there a file changes meanwhile
+
+    pb_utils.Logger.log_warn(text)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -132,4 +142,6 @@ def _read(path: Path) -> dict[str, Any]:
         wanted = (int, float) if KINDS[name] is float else KINDS[name]
         if not isinstance(value, wanted) or (KINDS[name] is not bool and isinstance(value, bool)):
             raise BadFaults(f"{VARIABLE}: {path}: {name} takes a {KINDS[name].__name__}, got {value!r}")
+        if not 0 <= value <= _MOST.get(name, math.inf):
+            raise BadFaults(f"{VARIABLE}: {path}: {name} takes 0 to {_MOST.get(name, math.inf):g}, got {value!r}")
     return {name: value for name, value in document.items() if value is not False}

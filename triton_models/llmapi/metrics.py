@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
 from lifeline import metric_calls
-from runtime import Finish, Statistics
+from runtime import Felt, Finish, Statistics
 
 Family = tuple[str, str, str, Mapping[str, str]]
 """Name, description, label, and for each value of the label the field of ``Statistics`` that it shows."""
@@ -113,7 +113,25 @@ HISTOGRAMS: tuple[tuple[str, str, str, str], ...] = (
 )
 """Name, description, value of the label ``response_metric_type``, field of ``Finish``."""
 
-BUCKETS = (10, 50, 100, 500, 1000)
+BUCKETS: tuple[float, ...] = (10, 50, 100, 500, 1000)
+
+FELT: tuple[tuple[str, str, str, str, tuple[float, ...]], ...] = (
+    (
+        "trtllm_time_to_first_token_seconds",
+        "Time from a streamed request to its first text",
+        "time_to_first_token",
+        "first_token",
+        (0.01, 0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0),
+    ),
+    (
+        "trtllm_time_per_output_token_seconds",
+        "Time of each token of a stream after its first text",
+        "time_per_output_token",
+        "each_token",
+        (0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 1.0, 3.0),
+    ),
+)
+"""Name, description, value of the label ``response_metric_type``, field of ``Felt``, upper bounds in seconds."""
 
 
 class Metrics:
@@ -142,8 +160,12 @@ class Metrics:
             for name, description, label, value, source in (GROWING if extended else ())
         ]
         self._histograms = [
-            (self._metric(family.HISTOGRAM, name, description, {"response_metric_type": value}), attrgetter(source))
+            (self._histogram(name, description, value, BUCKETS), attrgetter(source))
             for name, description, value, source in HISTOGRAMS
+        ]
+        self._felt = [
+            (self._histogram(name, description, value, buckets), attrgetter(source))
+            for name, description, value, source, buckets in (FELT if extended else ())
         ]
 
     def update(self, statistics: Statistics | None) -> None:
@@ -162,14 +184,21 @@ class Metrics:
                 if row[2] > before:
                     metric.increment(row[2] - before)
 
-    def observe(self, finish: Finish) -> None:
-        """Count an answer's lengths."""
+    def observe(self, finish: Finish, felt: Felt | None = None) -> None:
+        """Count an answer's lengths, and of a stream the times that its client felt."""
         with metric_calls():
             for metric, read in self._histograms:
                 metric.observe(read(finish))
+            for metric, read in self._felt if felt is not None else ():
+                seconds = read(felt)
+                if seconds is not None:
+                    metric.observe(seconds)
 
-    def _metric(self, kind: Any, name: str, description: str, label: Mapping[str, str]) -> Any:
+    def _histogram(self, name: str, description: str, value: str, buckets: Sequence[float]) -> Any:
+        kind, label = pb_utils.MetricFamily.HISTOGRAM, {"response_metric_type": value}
+        return self._metric(kind, name, description, label, buckets=list(buckets))
+
+    def _metric(self, kind: Any, name: str, description: str, label: Mapping[str, str], **buckets: Any) -> Any:
         if name not in self._families:
             self._families[name] = pb_utils.MetricFamily(name=name, description=description, kind=kind)
-        buckets = {"buckets": list(BUCKETS)} if kind == pb_utils.MetricFamily.HISTOGRAM else {}
         return self._families[name].Metric(labels={**self._labels, **label}, **buckets)

@@ -46,6 +46,16 @@ class Finish:
     performance: Performance = field(default_factory=Performance)
 
 
+@dataclass(frozen=True)
+class Felt:
+    """What the client of a stream feels of it, measured where pieces leave the runtime, seconds."""
+
+    first_token: float
+    """From the request to the first piece of text."""
+    each_token: float | None
+    """From the first piece to the end, over the tokens after the first; None of one token."""
+
+
 class Sink(Protocol):
     """Where a runtime puts one answer; safe to call from any thread."""
 

@@ -80,13 +80,16 @@ def deploy(
     log_keep: LogKeepOption = LOG_FILES,
 ) -> int:
     """Write the Triton model repository of a profile for ENGINE; with --start serve it, with --target elsewhere."""
+    from trtllm_kit.artifact import read_manifest
+
     _require_together(start=start, background=background, restart=restart)
     session = begin(context.obj, Logging(log_file, log_size, log_keep), unattended=unattended, dry_run=dry_run)
     asked = asked_for(profile)
+    read_manifest(engine, "engine")  # first, so that another folder is told as such
     made = replan_as(engine, asked)
     ready = targets_of(target, made, asked, out, target_out)
     if dry_run:
-        return run_dry(session, made, out, ready)
+        return run_dry(session, engine, made, out, ready)
     besides = _unedited(made, out, ready, force=force)
     deployment = write_repository(session, engine, made, out, lock_seconds=lock_wait)
     besides = write_targets(ready, besides, force=force, lock_seconds=lock_wait)
@@ -177,11 +180,15 @@ def serving_older(repository: Path, deployment: Deployment) -> int | None:
     return record.pid if is_running(record) else None
 
 
-def run_dry(session: Session, made: Plan, out: Path, ready: Sequence[Ready] = ()) -> int:
-    """Show every file that would be written, config.pbtxt whole, and how what stands there would change."""
-    from trtllm_kit.repository.compose import repository_files
+def run_dry(session: Session, engine: Path, made: Plan, out: Path, ready: Sequence[Ready] = ()) -> int:
+    """Show every file that would be written, config.pbtxt whole, and how what stands there would change.
+
+    Raises what the run itself would for the engine.
+    """
+    from trtllm_kit.repository.compose import engine_for, repository_files
     from trtllm_kit.serve.target_folder import compare
 
+    engine_for(made, engine, out)
     files = repository_files(made, out)
     rows = [(name, f"{len(content.encode()):,} bytes") for name, content in files.items()]
     shown = [content for name, content in files.items() if name.endswith("config.pbtxt")]

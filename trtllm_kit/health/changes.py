@@ -97,11 +97,9 @@ def _reuse(before: Tally, after: Tally, _seconds: float) -> Reading | NoReading:
     return Reading(reused / (reused + missed), Unit.RATIO, _REUSED[0], detail=detail)
 
 
-_TTFT = (
-    "nv_inference_first_response_histogram_ms",
-    "trtllm_time_to_first_token_seconds",
-    "dynamo_frontend_time_to_first_token_seconds",
-)
+TTFT = ("trtllm_time_to_first_token_seconds", "nv_inference_first_response_histogram_ms")
+"""Of what is on Triton's page; the engine's own first, for Triton's counts a whole answer as a first response."""
+_TTFT = (*TTFT, "dynamo_frontend_time_to_first_token_seconds")
 _TOKEN_GAP = ("trtllm_time_per_output_token_seconds", "dynamo_frontend_inter_token_latency_seconds")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from trtllm_kit.health import gpus
-from trtllm_kit.health.changes import APPLICATION_XIDS, CHANGES, LEAST_BLOCKS, LEAST_DRAFTED, LEAST_REQUESTS
+from trtllm_kit.health.changes import APPLICATION_XIDS, CHANGES, LEAST_BLOCKS, LEAST_DRAFTED, LEAST_REQUESTS, TTFT
 from trtllm_kit.health.families import BATCHER, GENERAL, KV_BLOCKS, REQUESTS, TYPE_LABEL
 from trtllm_kit.health.rules import WINDOW_SECONDS
 
@@ -121,10 +121,7 @@ def _of_changes(job: str, window_seconds: int) -> dict[str, str]:
         _grown(f"trtllm_spec_decode_num_{kind}_tokens_total", job, window) for kind in ("accepted", "draft")
     )
     reused, missed = (_grown(f"trtllm_kv_cache_{kind}_blocks_total", job, window) for kind in ("reused", "missed"))
-    first, gap = "nv_inference_first_response_histogram_ms", "trtllm_time_per_output_token_seconds"
-    requests = _grown(f"{first}_count", job, window)
-    mean = f"({_grown(f'{first}_sum', job, window)} / ({requests} >= {LEAST_REQUESTS}))"
-    usual = f"avg_over_time({mean}[{_BASELINE}])"
+    gap = "trtllm_time_per_output_token_seconds"
     queued, computed = (
         f"sum by ({_MODEL}) (increase(nv_inference_{kind}_duration_us{only(job)}{window}))"
         for kind in ("queue", "compute_infer")
@@ -133,13 +130,31 @@ def _of_changes(job: str, window_seconds: int) -> dict[str, str]:
     return {
         "spec_acceptance": f"{accepted} / ({drafted} >= {LEAST_DRAFTED})",
         "reuse_rate": f"{reused} / (({reused} + {missed}) >= {LEAST_BLOCKS})",
-        "ttft_jitter": f"abs({mean} / {usual} - 1)",
-        "ttft_tail": f"{_quantile(0.99, first, job, window)} / {_quantile(0.5, first, job, window)} "
-        f"and on ({_SERVER}) {requests} >= {LEAST_REQUESTS}",
+        "ttft_jitter": _first_there(job, {family: _swing(family, job, window) for family in TTFT}),
+        "ttft_tail": _first_there(job, {family: _tail(family, job, window) for family in TTFT}),
         "inter_token_gap": f"{_quantile(0.99, gap, job, window)} "
         f"and on ({_SERVER}) {_grown(f'{gap}_count', job, window)} >= {LEAST_REQUESTS}",
         "queue_to_compute": f"{waited} / clamp_min({computed}, {window_seconds})",
     }
+
+
+def _first_there(job: str, by_family: Mapping[str, str]) -> str:
+    """Select what is read from the first family that a server shows, as ``changes`` does."""
+    (own, read), (_, instead) = by_family.items()
+    return f"{read} or ({instead}) unless on ({_SERVER}) {own}_count{only(job)}"
+
+
+def _swing(family: str, job: str, window: str) -> str:
+    """Compare a histogram's mean with its own over a day."""
+    requests = _grown(f"{family}_count", job, window)
+    mean = f"({_grown(f'{family}_sum', job, window)} / ({requests} >= {LEAST_REQUESTS}))"
+    return f"abs({mean} / avg_over_time({mean}[{_BASELINE}]) - 1)"
+
+
+def _tail(family: str, job: str, window: str) -> str:
+    """Divide a histogram's 99th percentile by its median."""
+    late, middle = (_quantile(share, family, job, window) for share in (0.99, 0.5))
+    return f"{late} / {middle} and on ({_SERVER}) {_grown(f'{family}_count', job, window)} >= {LEAST_REQUESTS}"
 
 
 def _grown(family: str, job: str, window: str) -> str:

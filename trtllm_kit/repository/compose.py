@@ -144,9 +144,7 @@ def deploy(engine: Path, plan: Plan, out: Path, *, lock_seconds: float = LOCK_SE
     Raises ``PlanDrift`` when the engine was built for another plan, ``ManifestError`` when it is not whole,
     ``RepositoryError`` when the runtime cannot run it, and the errors of ``staging.staged``.
     """
-    require_apart(out, engine)
-    opened = open_engine(engine)
-    _require_same_engine(opened, plan)
+    opened = engine_for(plan, engine, out)
     files = repository_files(plan, out)
     key = digest_of({"engine": opened.manifest.digest, "files": {name: _sha256(files[name]) for name in files}})
     with staged(out, "repository", key, lock_seconds) as stage:
@@ -156,7 +154,15 @@ def deploy(engine: Path, plan: Plan, out: Path, *, lock_seconds: float = LOCK_SE
         _write(stage, files)
         _link(stage.path, opened, plan)
         inputs = {"plan": plan.digest, "engine": opened.manifest.digest}
-        return Deployment(stage.publish(inputs, _facts(plan)), up_to_date=False)
+        return Deployment(stage.publish(inputs, repository_facts(plan)), up_to_date=False)
+
+
+def engine_for(plan: Plan, engine: Path, out: Path) -> EngineFacts:
+    """Return what ``deploy`` would make the repository of; raises ``PlanDrift``, ``ManifestError``, ``UsageError``."""
+    require_apart(out, engine)
+    opened = open_engine(engine)
+    _require_same_engine(opened, plan)
+    return opened
 
 
 def _link(repository: Path, opened: EngineFacts, plan: Plan) -> None:
@@ -207,7 +213,8 @@ def kv_cache_blocks(plan: Plan) -> int:
     return max(1, plan.memory.kv_budget_bytes // block_bytes * plan.memory.data_ranks)
 
 
-def _facts(plan: Plan) -> dict[str, Any]:
+def repository_facts(plan: Plan) -> dict[str, Any]:
+    """Return what the manifest says of a plan's repository: what is served, by how many ranks or servers, and where."""
     serve = plan.serve
     return {
         "model": ENSEMBLE if serves_engines(plan) else MODEL,

@@ -19,6 +19,7 @@ from trtllm_kit.errors import EditedFiles, ManifestError, storage_error
 from trtllm_kit.files import UnfitFile, read_file, replace_text
 from trtllm_kit.plan.plan import digest_of
 from trtllm_kit.staging import LOCK_SECONDS, locked
+from trtllm_kit.units import counted
 
 State = Literal["new", "same", "changed", "gone", "edited"]
 """``gone`` is made no longer; ``edited`` differs from what was made, and would be written or removed."""
@@ -108,7 +109,7 @@ def require_unedited(folder: Path, changes: Sequence[Change], *, force: bool) ->
 def _size(change: Change) -> str:
     plus = sum(line.startswith("+") for line in change.diff[2:])
     minus = sum(line.startswith("-") for line in change.diff[2:])
-    return f"{minus} lines of it would go, {plus} would come"
+    return f"{counted(minus, 'line')} of it would go, {plus} would come"
 
 
 def _hashes(folder: Path, kind: Kind) -> dict[str, str]:

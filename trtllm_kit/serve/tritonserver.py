@@ -24,8 +24,8 @@ _BACKEND_FILES = (PYTHON_LIBRARY, "triton_python_backend_utils.py")
 def find_tritonserver(environment: Mapping[str, str], runtime: str = "reference", ranks: int = 1) -> Installation:
     """Return the tritonserver to run: ``$TRITONSERVER``, else on PATH, else in the nvidia-pytriton wheel.
 
-    For the runtime ``tensorrt_llm`` its launcher must be on PATH too, and mpirun for several ``ranks``. Raises ``MissingTool`` or ``MissingExtra``
-    naming what to install.
+    For the runtime ``tensorrt_llm`` its launcher must be on PATH too, and mpirun for several ``ranks``. Raises
+    ``MissingTool`` or ``MissingExtra`` naming what to install.
     """
     named = environment.get(VARIABLE)
     if named is not None and not os.access(named, os.X_OK):
@@ -54,7 +54,8 @@ def _launcher(environment: Mapping[str, str], ranks: int) -> tuple[str, ...]:
     if ranks == 1:
         return (launcher,)
     why = f"the model has {ranks} ranks, and TensorRT-LLM's launcher has no more workers than MPI has ranks"
-    return (_on_path(MPIRUN[0], environment, why), *MPIRUN[1:], "-n", str(ranks), launcher)
+    _on_path(MPIRUN[0], environment, why)
+    return (*MPIRUN, "-n", str(ranks), launcher)  # by its name: called by its path it changes the ranks' PATH
 
 
 def _on_path(program: str, environment: Mapping[str, str], why: str) -> str:

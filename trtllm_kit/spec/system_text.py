@@ -35,12 +35,22 @@ MACHINES_OWN: Mapping[str, str] = {
 }
 """Variables that a profile may not set, with the reason: they describe the machine, not the deployment."""
 
+_SECRET_NAME = re.compile(
+    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(API|ACCESS|PRIVATE|HMAC)_?KEY)$", re.IGNORECASE
+)
+_SECRET_VALUE = re.compile(r"\b[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----", re.I)
+
 _LONGEST_HOST = 253
 _HOST = r"^[A-Za-z0-9_:][A-Za-z0-9_.:-]*$"
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME = re.compile(rf"({_LABEL}\.)*{_LABEL}")
 _NUMBER_AT_END = re.compile(r"(.*\.)?[0-9]+")
 _NO_NUL = {"not": {"pattern": "\\u0000"}}
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a variable looks like a secret by its name (and is no number), or by a password or key in its value."""
+    return (_SECRET_NAME.search(name) is not None and not value.isdecimal()) or _SECRET_VALUE.search(value) is not None
 
 
 def _refusal(text: str) -> PydanticCustomError:

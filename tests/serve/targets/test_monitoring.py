@@ -13,8 +13,9 @@ import yaml
 
 from tests.serve.targets.support import CLUSTER, CPU, NODE, subject
 from tests.support.specs import profile
+from trtllm_kit.health.changes import TTFT
 from trtllm_kit.health.load import rules_for
-from trtllm_kit.serve.targets.dashboard import dashboard, dashboard_queries
+from trtllm_kit.serve.targets.dashboard import FIRST_TOKEN, dashboard, dashboard_queries
 from trtllm_kit.serve.targets.monitoring import monitoring_command, monitoring_files, servers
 from trtllm_kit.spec.hardware import Hardware
 
@@ -97,6 +98,44 @@ def test_every_query_of_the_dashboard_is_promql(tmp_path: Path) -> None:
     rules = [{"record": f"query_{n}", "expr": expr} for n, expr in enumerate(dashboard_queries(subject()))]
     (tmp_path / "rules.yaml").write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
     subprocess.run([promtool, "check", "rules", str(tmp_path / "rules.yaml")], check=True)
+
+
+def query(tmp_path: Path, title: str, series: dict[str, str], expected: float) -> None:
+    """Have promtool evaluate a panel's last query after ten minutes of samples, one a minute."""
+    panel = next(one for one in dashboard(subject())["panels"] if one["title"] == title)
+    job = subject().name
+    given = [
+        {"series": text.replace("{", f'{{job="{job}",instance="i",', 1), "values": values}
+        for text, values in series.items()
+    ]
+    told = {"labels": '{instance="i"}', "value": expected}
+    case = {"expr": panel["targets"][-1]["expr"], "eval_time": "10m", "exp_samples": [told]}
+    tests = [{"interval": "1m", "input_series": given, "promql_expr_test": [case]}]
+    (tmp_path / "test.yaml").write_text(json.dumps({"tests": tests}))
+    subprocess.run([tool("promtool", "prometheus"), "test", "rules", str(tmp_path / "test.yaml")], check=True)
+
+
+def test_the_models_own_counters_give_an_acceptance(tmp_path: Path) -> None:
+    """Drafted and accepted tokens, which have a label each that the other lacks, are divided."""
+    kinds = {"draft": ("drafted", 100), "accepted": ("accepted", 65)}
+    series = {
+        f'trtllm_spec_decode_num_{name}_tokens_total{{model="m",version="1",speculation="{value}"}}': f"0+{step}x10"
+        for name, (value, step) in kinds.items()
+    }
+    query(tmp_path, "Drafted tokens accepted", series, 0.65)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own", "tritons"])
+def test_the_first_token_is_the_engines_where_it_is_told(tmp_path: Path, own: bool) -> None:
+    """The 99th percentile is read from the model's histogram, and from Triton's milliseconds without one."""
+    engine, triton = TTFT
+    assert TTFT == FIRST_TOKEN
+    series = {f'{triton}_bucket{{model="m",le="{bound}"}}': "0+100x10" for bound in ("100", "+Inf")}
+    series |= {f'{triton}_count{{model="m"}}': "0+100x10"}
+    if own:
+        series |= {f'{engine}_bucket{{model="m",le="{bound}"}}': "0+100x10" for bound in ("0.01", "+Inf")}
+        series |= {f'{engine}_count{{model="m"}}': "0+100x10"}
+    query(tmp_path, "Time to the first token", series, 0.0099 if own else 0.099)
 
 
 def test_the_exporter_reads_what_its_own_list_leaves_out(folder: Path) -> None:

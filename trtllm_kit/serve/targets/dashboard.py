@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trtllm_kit.serve.targets.subject import Subject
 
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
+FIRST_TOKEN = ("trtllm_time_to_first_token_seconds", "nv_inference_first_response_histogram_ms")
+"""Histograms of the time to the first token, the first there is; those that ``health`` reads on Triton's page."""
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
@@ -49,14 +51,20 @@ def dashboard_queries(subject: Subject) -> tuple[str, ...]:
 
 
 def _panels(job: str) -> tuple[Panel, ...]:
+    return (*_of_engine(job), *_of_gpus(job))
+
+
+def _of_engine(job: str) -> tuple[Panel, ...]:
     ours = f'{{job="{job}"}}'
-    first = f"nv_inference_first_response_histogram_ms_bucket{ours}"
     tokens = f"sum by (instance, model) (rate(nv_llm_output_token_len_sum{ours}[5m]))"
     generating = (
         "sum by (instance, model) (nv_trt_llm_inflight_batcher_metrics"
         f'{{job="{job}",inflight_batcher_specific_metric="generation_requests"}})'
     )
-    accepted, drafted = (f"trtllm_spec_decode_num_{kind}_tokens_total{ours}" for kind in ("accepted", "draft"))
+    accepted, drafted = (
+        f"sum by (instance) (rate(trtllm_spec_decode_num_{kind}_tokens_total{ours}[5m]))"
+        for kind in ("accepted", "draft")
+    )  # each counter has a label of its own
     legend = "{{instance}}"
     return (
         Panel("KV cache in use", "percentunit", [(f"trtkit_kv_cache_usage{ours}", legend)], 1.0),
@@ -70,23 +78,24 @@ def _panels(job: str) -> tuple[Panel, ...]:
                 (f"trtkit_paused_requests{ours}", "paused {{instance}}"),
             ],
         ),
-        Panel(
-            "Time to the first token",
-            "ms",
-            [
-                (f"histogram_quantile({q}, sum by (le, instance) (rate({first}[5m])))", f"p{round(q * 100)} {legend}")
-                for q in (0.5, 0.95, 0.99)
-            ],
-        ),
+        Panel("Time to the first token", "s", _quantiles(_first_token, job)),
+        Panel("Time of later tokens, per answer", "s", _quantiles(_later_tokens, job)),
         Panel("Time between tokens, mean", "s", [(f"{generating} / ({tokens} > 0)", legend)]),
         Panel("Tokens a second", "short", [(tokens, legend)]),
-        Panel("Drafted tokens accepted", "percentunit", [(f"rate({accepted}[5m]) / rate({drafted}[5m])", legend)], 1.0),
+        Panel("Drafted tokens accepted", "percentunit", [(f"{accepted} / ({drafted} > 0)", legend)], 1.0),
         Panel("Engine steps a second", "short", [(f"rate({_general(job)}[5m])", legend)]),
         Panel(
             "Requests failed by the engine",
             "short",
             [(f"rate(nv_inference_request_failure{ours}[5m])", "{{reason}} {{instance}}")],
         ),
+    )
+
+
+def _of_gpus(job: str) -> tuple[Panel, ...]:
+    """Triton's own readings, and those of the exporter, which is another scrape job."""
+    ours = f'{{job="{job}"}}'
+    return (
         Panel("GPU in use", "percentunit", [(f"nv_gpu_utilization{ours}", "{{gpu_uuid}}")], 1.0),
         Panel("GPU power", "watt", [(f"nv_gpu_power_usage{ours}", "{{gpu_uuid}}")]),
         Panel("GPU memory in use", "bytes", [(f"nv_gpu_memory_used_bytes{ours}", "{{gpu_uuid}}")]),
@@ -108,6 +117,25 @@ def _panels(job: str) -> tuple[Panel, ...]:
             ],
         ),
     )
+
+
+def _quantiles(of: Callable[[float, str], str], job: str) -> list[tuple[str, str]]:
+    return [(of(share, job), f"p{round(share * 100)} {{{{instance}}}}") for share in (0.5, 0.95, 0.99)]
+
+
+def _first_token(share: float, job: str) -> str:
+    """Read the engine's own histogram; of a server without one Triton's, whose milliseconds count whole answers too."""
+    own, other = FIRST_TOKEN
+    instead = f"{_quantile(share, other, job)} / 1000"
+    return f'{_quantile(share, own, job)} or {instead} unless on (instance) {own}_count{{job="{job}"}}'
+
+
+def _later_tokens(share: float, job: str) -> str:
+    return _quantile(share, "trtllm_time_per_output_token_seconds", job)
+
+
+def _quantile(share: float, family: str, job: str) -> str:
+    return f'histogram_quantile({share}, sum by (le, instance) (rate({family}_bucket{{job="{job}"}}[5m])))'
 
 
 def _general(job: str) -> str:

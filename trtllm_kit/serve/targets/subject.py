@@ -17,6 +17,7 @@ from trtllm_kit.errors import ProfileError
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.profile_deploy import LONGEST_NAME, SERVICE_NAME, Deploy
+from trtllm_kit.spec.system_text import looks_secret
 from trtllm_kit.units import GIB
 from trtllm_kit.upstream import release
 from trtllm_kit.upstream.stack import container
@@ -35,10 +36,6 @@ RUNTIMES_IN_CONTAINER = ("tensorrt_llm",)
 """Runtimes that run in the release's own container; the others import trtkit, which is not in it."""
 _OF_ENGINES = "preprocessing/config.pbtxt"
 """Only repositories of the C++ backend have it."""
-_SECRET_NAME = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(API|ACCESS|PRIVATE|HMAC)_?KEY)$", re.IGNORECASE
-)
-_SECRET_VALUE = re.compile(r"\b[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----", re.I)
 _TAG = re.compile(r"(?:^|/)tritonserver:([0-9]{2}\.[0-9]{2})(?![0-9])")
 
 
@@ -216,7 +213,7 @@ class Subject:
         for name, value in self.plan.variables.items():
             if name in self.deploy.secret_environment:
                 yield f"environment.{name}: also in deploy.secret_environment; leave it out here"
-            elif (_SECRET_NAME.search(name) and not value.isdecimal()) or _SECRET_VALUE.search(value):
+            elif looks_secret(name, value):
                 yield (
                     f"environment.{name}: looks like a secret, and files of a deployment hold none; set "
                     f"deploy.secret_environment: {{{name}: SECRET/KEY}}"
