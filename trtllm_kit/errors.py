@@ -317,6 +317,12 @@ class MeasuringFailed(CannotDo):
     code = "KIT-DOCTOR-001"
 
 
+class ResultUnfit(CannotDo):
+    """A result of a benchmark that cannot be read, or not be judged as was asked."""
+
+    code = "KIT-BENCH-001"
+
+
 class MissingExtra(CannotDo):
     """A Python package of an optional extra is not installed."""
 

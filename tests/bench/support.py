@@ -20,7 +20,7 @@ def small_load(
     return Load(Workload(fixed(8), fixed(tokens), arrivals or ClosedLoop(users), requests, **more))
 
 
-def driven_at(url: str, load: Load, api: str = "triton", silence: float = 0.4, limits: Limits | None = None) -> Driven:
+def driven_at(url: str, load: Load, api: str = "triton", silence: float = 10.0, limits: Limits | None = None) -> Driven:
     """Run a load against a server."""
     model = DIALECTS[api].model or "m"
     return drive(

@@ -49,7 +49,8 @@ def test_openai_is_asked_for_its_count() -> None:
 def test_events_of_triton() -> None:
     """Text, end and error are read, a tensor of one element also as a list."""
     assert Part("a", finish="length") == read("triton", {"text_output": ["a"], "finish_reason": "length"})
-    assert Part("b", answer_tokens=4) == read("triton-legacy", {"text_output": "b", "num_output_tokens": 4})
+    piece = {"text_output": "b", "num_output_tokens": 1}  # of this piece alone: no count of the answer
+    assert Part("b") == read("triton-legacy", piece)
     assert Part(error="queue full") == read("triton", {"error": "queue full"})
 
 
@@ -65,7 +66,7 @@ def test_events_of_openai() -> None:
     assert Part(error="bad") == read("openai", {"error": {"message": "bad"}})
 
 
-@pytest.mark.parametrize("data", [b'{"text_output": ', b"[1]", b'{"text_output": 3}', b"\xff"])
+@pytest.mark.parametrize("data", [b'{"text_output": ', b"[1]", b'{"text_output": 3}', b"\xff", b"[" * 100_000])
 def test_other_events_are_malformed(data: bytes) -> None:
     """What is no event of the interface is refused."""
     with pytest.raises(Malformed):

@@ -30,7 +30,7 @@ def test_a_fault_in_every_third_request_is_counted(fault: str) -> None:
     """Two of six requests fail, by their kind; the other four have all their tokens and their latencies alone."""
     with token_server(first=0.01, gap=0.001, fault=fault, every=3) as (url, _):
         load = small_load(users=1, requests=6)
-        driven = driven_at(url, load, silence=0.3)
+        driven = driven_at(url, load, silence=0.6 if fault == "stall" else 10)
     records = records_of(driven, load, Prompts(load))
     figures = figures_of(records)
     assert ({str(KINDS[fault]): 2}, 4) == (figures.failures, figures.answered)
@@ -50,7 +50,7 @@ def test_a_server_that_is_away_is_counted_and_not_asked_without_pause() -> None:
 def test_a_server_that_restarts_is_found_again() -> None:
     """Requests fail while it is away, and are answered when it is back, on the same port."""
     (port,) = free_ports(1)
-    load = small_load(users=1, requests=10)
+    load = small_load(users=1, requests=40)
     began = threading.Event()
 
     def restart() -> None:

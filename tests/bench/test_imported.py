@@ -12,7 +12,7 @@ from trtllm_kit.bench.compare import compare, gate_of
 from trtllm_kit.bench.history import read_foreign
 from trtllm_kit.bench.page import page_of
 from trtllm_kit.bench.report import latency_rows, notes, rate_rows
-from trtllm_kit.bench.result import require_result
+from trtllm_kit.bench.strict import require_result
 from trtllm_kit.errors import CannotDo
 
 

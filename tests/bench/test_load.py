@@ -111,6 +111,12 @@ def test_scenarios_are_what_is_published() -> None:
         assert load.request(load.workload.requests - 1).prompt > 0
 
 
+def test_bursts_end_with_as_many_requests_as_were_asked_for() -> None:
+    """Thirty requests in bursts of eight are three whole bursts and six of the fourth."""
+    work = SCENARIOS["agentic"].load(Sizes(users=8, requests=30)).workload
+    assert [0.0] * 8 + [4.0] * 8 + [8.0] * 8 + [12.0] * 6 == [time for time, _ in work.opening()]
+
+
 def test_a_trace_keeps_times_lengths_and_shared_blocks(tmp_path: Path) -> None:
     """Recorded requests come at their times from the first, and equal blocks are equal texts."""
     rows = [

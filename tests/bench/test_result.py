@@ -19,8 +19,10 @@ from trtllm_kit.bench.page import page_of
 from trtllm_kit.bench.record import Failure
 from trtllm_kit.bench.report import csv_of, notes
 from trtllm_kit.bench.result import Worth, document_of
+from trtllm_kit.bench.run import steps_document
 from trtllm_kit.bench.saturation import most_of, saturation
-from trtllm_kit.errors import CannotDo, RequestFailed, UsageError
+from trtllm_kit.bench.strict import require_result
+from trtllm_kit.errors import RequestFailed, ResultUnfit, UsageError
 from trtllm_kit.estimate.outcome import Slo
 
 GOOD = Lag(0.0001, 0.001, 0.002, 0.0, 0.2)
@@ -52,7 +54,7 @@ def test_a_history_keeps_every_run(tmp_path: Path) -> None:
     found = list(results_in(tmp_path))
     assert [True, True, False] == [document is not None for _, document in found]
     assert result()["figures"] == found[0][1]["figures"]  # type: ignore[index]
-    with pytest.raises(CannotDo):
+    with pytest.raises(ResultUnfit):
         read_result(tmp_path / "zzz.bench.json")
 
 
@@ -62,6 +64,62 @@ def test_a_slower_run_breaks_the_gate() -> None:
     assert {"ttft.p99", "e2e.p50"} == {row.name for row in compare(result(), result(1.5), gate).broken}
     assert () == compare(result(), result(), gate).broken
     assert () == compare(result(), result(0.5), gate).broken
+
+
+def test_a_figure_that_was_nothing_breaks_the_gate_when_it_is_something() -> None:
+    """From 0 to anything is worse by more than every limit, and its change is no number of JSON."""
+    first = result()
+    first["figures"]["latencies"]["gap"]["p50"] = 0.0
+    compared = compare(first, result(), gate_of("gap.p50=99%"))
+    assert ["gap.p50"] == [row.name for row in compared.broken]
+    assert None is next(row["change"] for row in compared.document()["rows"] if row["name"] == "gap.p50")
+
+
+def test_fewer_answers_break_their_gate() -> None:
+    """A run that answers 20 of 21 is within 10 % of itself; one that answers 10 of 21 is not, however fast it is."""
+    fewer = result(0.5)
+    fewer["figures"]["answered"] = 10
+    gate = gate_of("answered_share=10%")
+    assert () == compare(result(), result(0.5), gate).broken
+    assert ["answered_share"] == [row.name for row in compare(result(), fewer, gate).broken]
+
+
+def test_runs_without_a_figure_are_not_compared() -> None:
+    """Nothing in common is no pass."""
+    empty = result() | {"figures": {"asked": 0, "answered": 0, "latencies": {}}}
+    with pytest.raises(ResultUnfit):
+        compare(result(), empty, {})
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("repeats",), None),
+        (("figures", "answered"), None),
+        (("figures", "output_tokens_per_second"), "7"),
+        (("figures", "latencies"), {"ttft": {"count": 1, "p50": "1 s"}}),
+        (("figures", "failures"), []),
+        (("figures", "seconds"), -1.0),
+        (("client",), {"busy": 0.1}),
+        (("requests",), ["one"]),
+    ],
+)
+def test_a_document_with_a_hole_is_no_result(path: tuple[str, ...], value: Any) -> None:
+    """What is missing or of another kind is told when it is read, and not when it is shown."""
+    document = result()
+    held = document if len(path) == 1 else document[path[0]]
+    held[path[-1]] = value
+    with pytest.raises(ValueError, match=path[-1]):
+        require_result(document)
+
+
+def test_a_repeat_without_answers_is_in_no_interval() -> None:
+    """A repeat of failures alone has no latency, and does not pull the mean of them towards 0."""
+    good = figures_of([record()])
+    none = figures_of([record(stamps=(), failure=Failure.STATUS, ended=1.0)])
+    document = document_of({}, [good, none], good, GOOD, [], Worth())
+    assert "ttft.p50" not in document["repeats"]
+    assert "requests_per_second" in document["repeats"]
 
 
 def test_less_throughput_breaks_the_gate() -> None:
@@ -98,9 +156,14 @@ def test_the_page_is_whole_and_escapes_what_a_server_said() -> None:
 
 def test_the_page_draws_the_cache_beside_first_tokens() -> None:
     """Readings of the server's cache and queue are plots of their own, on the run's seconds."""
-    series = {'nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used"}': [1.0, 5.0]}
+    family = "nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="
+    series = {f'{family}"{kind}"}}': [1.0, 5.0] for kind in ("used", "free", "max", "fraction")}
     server = {"seconds": [0.0, 1.0], "series": series, "failed": 0, "reason": ""}
-    assert 3 == page_of(result() | {"server": server}, "run").count("<svg")
+    page = page_of(result() | {"server": server}, "run")
+    assert 3 == page.count("<svg")
+    assert all(f"type=&quot;{kind}&quot;}}</text>" in page for kind in ("used", "free", "max", "fraction"))
+    last = [plot.split(' text-anchor="end">')[-2].split("<")[0] for plot in page.split("</svg>")[1:3]]
+    assert ["20.1", "20.1"] == last
 
 
 def test_csv_has_every_request_and_no_formula() -> None:
@@ -136,6 +199,14 @@ def test_saturation_is_where_users_bring_no_more() -> None:
     """A server that takes 800 tokens/s, 100 a user, is saturated with 8 users; 16 bring nothing."""
     steps = saturation(lambda users: figures_at(min(100.0 * users, 800.0)))
     assert ([1, 2, 4, 8, 16], 800) == ([step.users for step in steps], round(most_of(steps).output_tokens_per_second))
+
+
+def test_a_server_that_takes_every_user_is_not_said_to_be_saturated() -> None:
+    """Throughput that grows up to the most users asks for a warning; one that stops growing does not."""
+    grows = saturation(lambda users: figures_at(100.0 * users))
+    stops = saturation(lambda users: figures_at(min(100.0 * users, 800.0)))
+    told = ["lies beyond" in "\n".join(notes(result() | steps_document(steps, 0.5))) for steps in (grows, stops)]
+    assert ([True, False], 4096) == (told, grows[-1].users)
 
 
 def test_no_saturation_without_an_answer() -> None:

@@ -68,11 +68,28 @@ def test_a_server_that_is_away_cannot_be_measured() -> None:
         ("http://127.0.0.1:1", "--scenario", "nothing"),
         ("http://127.0.0.1:1", "--api", "kserve"),
         ("http://127.0.0.1:1", "--api", "triton", "--warmup", "9", "-n", "9"),
+        ("http://me:key1@127.0.0.1:1", "--api", "triton"),
     ],
 )
 def test_what_cannot_be_asked_is_a_usage_error(words: tuple[str, ...]) -> None:
     """A load that contradicts itself, and names that are none, are refused before anything is sent."""
     assert 2 == trtkit("bench", *words).code
+
+
+def test_a_run_of_warm_up_alone_says_what_to_do() -> None:
+    """A duration that ends before the warm-up does counts nothing: exit code 3, and no word of the server."""
+    with token_server(first=0.3) as (url, _):
+        ran = trtkit("bench", url, "--api", "triton", "--osl", "2", "--duration", "100ms")
+    assert 3 == ran.code
+    assert "1 were sent, all of the warm-up" in ran.err
+
+
+def test_a_history_that_cannot_be_kept_is_refused_before_the_run(tmp_path: Path) -> None:
+    """A folder behind a file: nothing is sent."""
+    (tmp_path / "file").touch()
+    with token_server() as (url, asked):
+        ran = trtkit("bench", url, *LOAD, "--history", tmp_path / "file" / "runs")
+    assert (3, []) == (ran.code, asked)
 
 
 def test_half_the_load_comes_after_the_saturation_is_found() -> None:

@@ -10,7 +10,7 @@ import asyncio
 import json
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
@@ -48,6 +48,11 @@ class Address:
     prefix: str = ""
     """Path in front of the interface's own."""
 
+    @property
+    def place(self) -> str:
+        """Host and port as URLs spell them."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
 
 def address_of(url: str) -> Address:
     """Return the address in ``http://HOST:PORT[/PREFIX]``; raises ``UsageError``."""
@@ -62,8 +67,14 @@ def address_of(url: str) -> Address:
             why="it must be http://HOST:PORT, https://HOST:PORT or grpc://HOST:PORT",
             hint="http://127.0.0.1:8000",
         )
+    if parts.username is not None or parts.query or parts.fragment:
+        raise UsageError(
+            f"the URL of {host} holds more than a path",
+            why="names, keys and questions in a URL are not sent",
+            hint=f"{parts.scheme}://{host}, and --header 'Authorization: Bearer KEY' for a key",
+        )
     usual = {"http": 80, "https": 443, "grpc": 8001}[parts.scheme]
-    return Address(host, port or usual, parts.scheme == "https", parts.path.rstrip("/"))
+    return Address(host, port or usual, parts.scheme == "https", quote(parts.path.rstrip("/"), safe="/%"))
 
 
 class _Connection(asyncio.Protocol):
@@ -162,7 +173,7 @@ class HttpClient:
         *,
         silence: float,
         exact: bool = False,
-        headers: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         """Take where to ask and how; ``silence`` is the longest wait for the next byte, seconds."""
         self.arrived: Callable[[], float] = clock
@@ -172,7 +183,7 @@ class HttpClient:
         self._ssl = ssl.create_default_context() if address.secure else None
         lines = [
             f"POST {address.prefix}{dialect.path(quote(model, safe=''))} HTTP/1.1",
-            f"Host: {address.host}:{address.port}",
+            f"Host: {address.place}",
         ]
         lines += ["Content-Type: application/json", "Accept: text/event-stream"]
         lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
@@ -206,8 +217,7 @@ class HttpClient:
         watch = loop.call_later(self._silence, self._listen, connection, exchange)
         try:
             await exchange.done
-        except asyncio.CancelledError:
-            heard.fail(Failure.UNFINISHED, "the run ended first", clock())
+        except asyncio.CancelledError:  # why is told by who ended it
             connection.drop()
             raise
         finally:
@@ -237,7 +247,6 @@ class HttpClient:
             return None
         except asyncio.CancelledError:
             heard.sent = begun
-            heard.fail(Failure.UNFINISHED, "the run ended first", clock())
             raise
         return connection
 

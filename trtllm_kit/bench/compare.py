@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
-from trtllm_kit.errors import UsageError
+from trtllm_kit.errors import ResultUnfit, UsageError
 from trtllm_kit.units import parse_share
 
 MORE_IS_BETTER = ("output_tokens_per_second", "requests_per_second", "user_tokens_per_second", "goodput", "kept_share",
-                  "nth_tokens_per_second")  # fmt: skip
+                  "nth_tokens_per_second", "answered_share")  # fmt: skip
 LESS_IS_BETTER = ("ttft", "tpot", "gap", "e2e")
 _AT = ("mean", "p50", "p90", "p99", "p99.9")
-_SAME_LOAD = ("scenario", "api", "isl", "osl", "concurrency", "rate", "arrivals", "requests", "seed", "trace")
+_SAME_LOAD = (
+    "scenario",
+    "api",
+    "isl",
+    "osl",
+    "concurrency",
+    "rate",
+    "arrivals",
+    "requests",
+    "seed",
+    "trace",
+    "shared_prefix",
+    "prefixes",
+    "turns",
+    "shortest",
+    "ramp",
+    "load_fraction",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +47,8 @@ class Row:
 
     @property
     def change(self) -> float:
-        """The second over the first, less 1."""
-        return self.b / self.a - 1 if self.a else 0.0
+        """The second over the first, less 1; infinite where the first is 0 and the second is not."""
+        return self.b / self.a - 1 if self.a else inf if self.b else 0.0
 
     @property
     def worse_by(self) -> float:
@@ -61,7 +79,14 @@ class Compared:
     def document(self) -> dict[str, Any]:
         """Return it as JSON shows it."""
         rows = [
-            {"name": row.name, "a": row.a, "b": row.b, "change": row.change, "limit": row.limit, "broken": row.broken}
+            {
+                "name": row.name,
+                "a": row.a,
+                "b": row.b,
+                "change": None if row.change == inf else row.change,
+                "limit": row.limit,
+                "broken": row.broken,
+            }
             for row in self.rows
         ]
         return {
@@ -90,7 +115,17 @@ def gate_of(text: str | None) -> dict[str, float]:
 
 
 def compare(a: Mapping[str, Any], b: Mapping[str, Any], gate: Mapping[str, float]) -> Compared:
-    """Compare the second run with the first. Raises ``UsageError`` for a gate on a figure that one of them lacks."""
+    """Compare the second run with the first. Raises ``UsageError`` for a gate on a figure that one of them lacks.
+
+    Raises ``ResultUnfit`` for a gate on a run that was interrupted, and for runs with no figure in common.
+    """
+    cut = [name for name, run in (("A", a), ("B", b)) if run.get("interrupted")]
+    if gate and cut:
+        raise ResultUnfit(
+            f"--gate on run {cut[0]}",
+            why="it was interrupted, and its figures are not those of the whole load",
+            hint="run it to its end, or compare without --gate",
+        )
     mine, others = figures(a), figures(b)
     for name in gate:
         if name not in mine or name not in others:
@@ -102,6 +137,10 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any], gate: Mapping[str, float
         for name in mine
         if name in others
     )
+    if not rows:
+        raise ResultUnfit(
+            "the runs have no figure in common", why="one of them has none", hint="compare runs that were answered"
+        )
     asked = a["asked"], b["asked"]
     differences = tuple(
         f"{key}: {asked[0].get(key)} and {asked[1].get(key)}"
@@ -113,6 +152,8 @@ def compare(a: Mapping[str, Any], b: Mapping[str, Any], gate: Mapping[str, float
 
 def _doubts(run: Mapping[str, Any], name: str) -> list[str]:
     found = []
+    if run.get("interrupted"):
+        found.append(f"{name}: the run was interrupted")
     if run["client"].get("bottleneck"):
         found.append(f"{name}: the client was the bottleneck: {run['client']['bottleneck']}")
     if run["figures"].get("failures"):
@@ -124,6 +165,8 @@ def figures(run: Mapping[str, Any]) -> dict[str, float]:
     """Return every figure of a run that can be compared, by name, e.g. ``ttft.p99``."""
     held = run["figures"]
     found = {name: float(held[name]) for name in MORE_IS_BETTER if isinstance(held.get(name), int | float)}
+    if held["asked"]:
+        found["answered_share"] = held["answered"] / held["asked"]
     for name in LESS_IS_BETTER:
         one = held["latencies"].get(name, {})
         found |= {f"{name}.{at}": float(one[at]) for at in _AT if at in one}

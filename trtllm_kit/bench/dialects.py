@@ -57,6 +57,8 @@ class Dialect:
     """What an event says; raises ``Malformed``."""
     says_done: bool
     """Whether a stream that is complete says so in an event of its own."""
+    batched: bool = False
+    """Whether tensors over gRPC have a dimension of the batch in front."""
 
 
 def _triton_path(model: str) -> str:
@@ -118,12 +120,7 @@ def _read_triton(data: bytes) -> Part:
     if "error" in document:
         return Part(error=str(document["error"]))
     finish = document.get("finish_reason") or ""
-    count = document.get("num_output_tokens")
-    return Part(
-        _text(document.get("text_output", "")),
-        finish=_text(finish),
-        answer_tokens=count if isinstance(count, int) else None,
-    )
+    return Part(_text(document.get("text_output", "")), finish=_text(finish))
 
 
 def _read_openai(data: bytes) -> Part:
@@ -156,7 +153,7 @@ def _chat_text(delta: dict[str, Any]) -> Any:
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _text(value: Any) -> str:
@@ -170,7 +167,7 @@ def _text(value: Any) -> str:
 def _document(data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Malformed(f"an event is no JSON: {data[:60]!r}") from None
     if not isinstance(document, dict):
         raise Malformed(f"an event is no object: {data[:60]!r}")
@@ -181,7 +178,7 @@ DIALECTS = {
     one.name: one
     for one in (
         Dialect("triton", "tensorrt_llm", _triton_path, _llmapi_body, _read_triton, says_done=False),
-        Dialect("triton-legacy", "ensemble", _triton_path, _legacy_body, _read_triton, says_done=False),
+        Dialect("triton-legacy", "ensemble", _triton_path, _legacy_body, _read_triton, says_done=False, batched=True),
         Dialect("openai", "", lambda _: "/v1/completions", _completions_body, _read_openai, says_done=True),
         Dialect("openai-chat", "", lambda _: "/v1/chat/completions", _chat_body, _read_openai, says_done=True),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
@@ -15,18 +16,18 @@ _TIMEOUT_SECONDS = 5.0
 _TRITON_MODELS = ("tensorrt_llm", "ensemble", "tensorrt_llm_bls")
 
 
-def discover(address: Address, model: str | None) -> tuple[str, str]:
+def discover(address: Address, model: str | None, headers: Mapping[str, str] | None = None) -> tuple[str, str]:
     """Return interface and model's name; raises ``RequestFailed`` where nothing that is known answers.
 
     The engine backend's ensemble is preferred to its ``tensorrt_llm``, which takes tokens and no text.
     """
-    listed = _get(address, "/v1/models")
+    listed = _get(address, "/v1/models", headers)
     if isinstance(listed, dict) and isinstance(listed.get("data"), list):
         names = [str(one.get("id")) for one in listed["data"] if isinstance(one, dict)]
         if model or names:
             return "openai", model or names[0]
     for name in (model,) if model else _TRITON_MODELS:
-        config = _get(address, f"/v2/models/{quote(name, safe='')}/config")
+        config = _get(address, f"/v2/models/{quote(name, safe='')}/config", headers)
         inputs = config.get("input", []) if isinstance(config, dict) else []
         tensors = {one.get("name") for one in inputs if isinstance(one, dict)}
         if {"text_input", "sampling_param_max_tokens"} <= tensors:
@@ -34,19 +35,21 @@ def discover(address: Address, model: str | None) -> tuple[str, str]:
         if {"text_input", "max_tokens"} <= tensors:
             return "triton-legacy", name
     raise RequestFailed(
-        f"{address.host}:{address.port} does not say what it speaks",
+        f"{address.place} does not say what it speaks",
         why=f"neither /v1/models nor /v2/models/{model or _TRITON_MODELS[0]}/config answers as a known server does",
         hint="start the server, or name --api and --model",
     )
 
 
-def _get(address: Address, path: str) -> Any:
+def _get(address: Address, path: str, headers: Mapping[str, str] | None) -> Any:
     """Return a document; None where there is none."""
     kind = HTTPSConnection if address.secure else HTTPConnection
     with closing(kind(address.host, address.port, timeout=_TIMEOUT_SECONDS)) as connection:
         try:
-            connection.request("GET", address.prefix + path)
+            connection.request(
+                "GET", address.prefix + path, headers={name: value.encode() for name, value in (headers or {}).items()}
+            )
             response = connection.getresponse()
             return json.loads(response.read(1 << 20)) if response.status == 200 else None
-        except (OSError, HTTPException, ValueError):
+        except (OSError, HTTPException, ValueError, RecursionError):
             return None

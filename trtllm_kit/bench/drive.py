@@ -48,6 +48,8 @@ class Driven:
     """Reading of the clock at second 0."""
     seconds: float
     lag: Lag
+    stopped: KeyboardInterrupt | None = None
+    """What interrupted the run, where something did: then this is what was heard up to it."""
 
 
 Told = Callable[[int, int, int], None]
@@ -67,10 +69,15 @@ class Limits:
 def drive(
     load: Load, prompts: Prompts, client: Callable[[], Client], limits: Limits, told: Told | None = None
 ) -> Driven:
-    """Run a load to its end; ``client`` is made in the loop."""
-    selector = WatchedSelector()
-    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner, _undisturbed():
-        return runner.run(_Run(load, prompts, limits, told).run(client, selector))
+    """Run a load to its end, or until Ctrl-C or a signal interrupts it; ``client`` is made in the loop."""
+    selector, run = WatchedSelector(), _Run(load, prompts, limits, told)
+    try:
+        with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner, _undisturbed():
+            return runner.run(run.run(client, selector))
+    except KeyboardInterrupt as stop:
+        if run.driven is None:  # it had not begun
+            raise
+        return replace(run.driven, stopped=stop)
 
 
 @contextmanager
@@ -100,6 +107,8 @@ class _Run:
         self._stirred = asyncio.Event()
         self._ready: dict[int, str] = {}
         self._fault: BaseException | None = None
+        self.driven: Driven | None = None
+        """What came of it, once it has ended one way or the other."""
 
     async def run(self, make: Callable[[], Client], selector: WatchedSelector) -> Driven:
         """Run to the end."""
@@ -111,14 +120,14 @@ class _Run:
         ticker = asyncio.ensure_future(self._tell())
         try:
             await self._send_all(client)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, KeyboardInterrupt):
             await self._give_up()
             raise
         finally:
             ticker.cancel()
-            lag = watch.stop()
+            self.driven = Driven(tuple(self._sent), self._begun, clock() - self._begun, watch.stop())
             await client.close()
-        return Driven(tuple(self._sent), self._begun, clock() - self._begun, lag)
+        return self.driven
 
     def _prepare(self) -> None:
         """Make prompts beforehand, as far as they do not depend on answers: making them would make the client late."""
@@ -180,6 +189,9 @@ class _Run:
                 await client.ask(ask, sent.heard)
         except TimeoutError:
             sent.heard.fail(Failure.UNFINISHED, f"no end within {self._limits.answer:g} s", clock())
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            sent.heard.fail(Failure.CUT, "the run was interrupted", clock())
+            raise
         failed = sent.heard.failure is not None
         self._failed += failed
         self._prompts.answered(sent.number, sent.heard.text)
@@ -224,7 +236,7 @@ def _record(sent: Sent, begun: float, load: Load, prompts: Prompts) -> Record:
         prompt=prompt,
         answer=answer,
         counted=counted,
-        failure=heard.failure if heard.ended else Failure.UNFINISHED,
+        failure=heard.failure if heard.ended else Failure.CUT,
         why=heard.why,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trtllm_kit.bench.histogram import Histogram
-from trtllm_kit.bench.record import Record
+from trtllm_kit.bench.record import Failure, Record
 from trtllm_kit.estimate.outcome import Served, Slo
 
 SHARES = (0.5, 0.9, 0.99, 0.999)
@@ -73,7 +73,7 @@ class Figures:
 
 def figures_of(records: Iterable[Record], slo: Slo | None = None, nth: int | None = None) -> Figures:
     """Return what the counted requests among the records say."""
-    counted = [record for record in records if not record.warm]
+    counted = [record for record in records if not record.warm and record.failure is not Failure.CUT]
     good = [record for record in counted if record.failure is None]
     served = [record.served for record in good]
     failed = [record for record in counted if record.failure is not None]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from trtllm_kit.bench.client import Address, clock
-from trtllm_kit.bench.dialects import Ask, Part
+from trtllm_kit.bench.dialects import Ask, Dialect, Part
 from trtllm_kit.bench.heard import Heard
 from trtllm_kit.bench.http_stream import Malformed
 from trtllm_kit.bench.record import Failure
@@ -17,38 +17,27 @@ Tensor = tuple[str, str, Any]
 """Name, Triton's data type, value."""
 
 
-def llmapi_tensors(ask: Ask) -> list[Tensor]:
-    """Return the inputs of the LLM API's repository; shapes are [1]."""
-    return [
-        ("text_input", "BYTES", ask.prompt),
-        ("streaming", "BOOL", True),
-        ("return_finish_reason", "BOOL", True),
-        ("sampling_param_exclude_input_from_output", "BOOL", True),
-        ("sampling_param_max_tokens", "INT32", ask.tokens),
-        *_chosen(ask, "sampling_param_"),
-    ]
+def tensors_of(body: Mapping[str, Any]) -> list[Tensor]:
+    """Return what is posted over HTTP as tensors of one element: one place says what each repository is asked."""
+    return [(name, "UINT64" if name.endswith("seed") else _KINDS[type(value)], value) for name, value in body.items()]
 
 
-def legacy_tensors(ask: Ask) -> list[Tensor]:
-    """Return the inputs of the engine backend's repository; shapes are [1, 1]."""
-    return [
-        ("text_input", "BYTES", ask.prompt),
-        ("max_tokens", "INT32", ask.tokens),
-        ("stream", "BOOL", True),
-        ("exclude_input_in_output", "BOOL", True),
-        *_chosen(ask, ""),
-    ]
-
-
-def _chosen(ask: Ask, prefix: str) -> list[Tensor]:
-    given = (("temperature", "FP32", ask.temperature), ("top_p", "FP32", ask.top_p), ("seed", "UINT64", ask.seed))
-    return [(prefix + name, kind, value) for name, kind, value in given if value is not None]
+_KINDS = {str: "BYTES", bool: "BOOL", int: "INT32", float: "FP32"}
 
 
 class GrpcClient:
     """Asks one Triton server over gRPC."""
 
-    def __init__(self, address: Address, model: str, *, legacy: bool, silence: float) -> None:
+    def __init__(
+        self,
+        address: Address,
+        dialect: Dialect,
+        model: str,
+        *,
+        silence: float,
+        exact: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         """Open a channel; raises ``MissingExtra`` without the package. ``silence`` is in seconds."""
         try:
             from grpc import StatusCode
@@ -62,9 +51,11 @@ class GrpcClient:
                 hint='pip install "trtllm-kit[grpc]", or give the http:// address',
             ) from None
         self.arrived: Callable[[], float] = clock
-        self._model, self._legacy, self._silence = model, legacy, silence
+        self._dialect, self._model, self._silence, self._exact = dialect, model, silence, exact
+        self._shape = [1] * (2 if dialect.batched else 1)
+        self._headers = {name.lower(): value for name, value in (headers or {}).items()}
         self._input, self._error, self._away = InferInput, AioRpcError, StatusCode.UNAVAILABLE
-        self._channel = InferenceServerClient(f"{address.host}:{address.port}")
+        self._channel = InferenceServerClient(address.place)
 
     async def ask(self, ask: Ask, heard: Heard) -> None:
         """Send a request and hear its answer to the end, in ``heard``, failures included."""
@@ -80,9 +71,6 @@ class GrpcClient:
         except self._error as error:
             away = Failure.REFUSED if error.code() is self._away else Failure.STATUS
             heard.fail(Failure.BROKEN if heard.stamps else away, f"{error.code().name}: {error.details()}", clock())
-        except asyncio.CancelledError:
-            heard.fail(Failure.UNFINISHED, "the run ended first", clock())
-            raise
 
     async def close(self) -> None:
         """Close the channel."""
@@ -90,7 +78,7 @@ class GrpcClient:
 
     async def _hear(self, ask: Ask, heard: Heard, limit: asyncio.Timeout) -> None:
         loop = asyncio.get_running_loop()
-        answers = self._channel.stream_infer(self._requests(ask))
+        answers = self._channel.stream_infer(self._requests(ask), headers=self._headers)
         async for result, error in answers:
             stamp = self.arrived()
             limit.reschedule(loop.time() + self._silence)
@@ -105,18 +93,16 @@ class GrpcClient:
         heard.fail(Failure.BROKEN, f"the stream ended after {len(heard.stamps)} pieces", clock())
 
     async def _requests(self, ask: Ask) -> AsyncIterator[dict[str, Any]]:
-        tensors = legacy_tensors(ask) if self._legacy else llmapi_tensors(ask)
-        inputs = [self._tensor(*one) for one in tensors]
+        inputs = [self._tensor(*one) for one in tensors_of(self._dialect.body(self._model, ask, self._exact))]
         yield {"model_name": self._model, "inputs": inputs, "enable_empty_final_response": True}
 
     def _tensor(self, name: str, kind: str, value: Any) -> Any:
         import numpy as np
         from tritonclient.utils import triton_to_np_dtype
 
-        shape = [1, 1] if self._legacy else [1]
         held = value.encode() if isinstance(value, str) else value
-        tensor = self._input(name, shape, kind)
-        tensor.set_data_from_numpy(np.full(shape, held, dtype=triton_to_np_dtype(kind)))
+        tensor = self._input(name, self._shape, kind)
+        tensor.set_data_from_numpy(np.full(self._shape, held, dtype=triton_to_np_dtype(kind)))
         return tensor
 
 

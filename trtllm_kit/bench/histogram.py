@@ -104,6 +104,10 @@ def middle(bucket: int) -> float:
 _ZERO = -(1 << 20)
 
 
+def _is_bucket(bucket: int, count: int) -> bool:
+    return count >= 0 and (bucket == _ZERO or abs(bucket) < 1000 * PARTS)
+
+
 def read_histogram(document: object) -> Histogram:
     """Return a histogram from its document; raises ``ValueError`` for anything else."""
     made = Histogram()
@@ -112,8 +116,11 @@ def read_histogram(document: object) -> Histogram:
         made.buckets = {int(bucket): int(count) for bucket, count in document["buckets"]}
         made.count, made.total = int(document["count"]), float(document["total"])
         made.least, made.most = float(document["least"]), float(document["most"])
-    except (AssertionError, KeyError, TypeError, ValueError) as error:
+    except (AssertionError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"no histogram: {error!r}") from None
+    numbers = (made.total, made.least, made.most)
+    if not all(0 <= one < 1e18 for one in numbers) or not all(_is_bucket(*one) for one in made.buckets.items()):
+        raise ValueError("no histogram: a value is past what is measured")
     if sum(made.buckets.values()) != made.count:
         raise ValueError("no histogram: its counts do not add up")
     return made

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from trtllm_kit.bench.imported import imported
-from trtllm_kit.bench.result import require_result
-from trtllm_kit.errors import CannotDo, storage_error
+from trtllm_kit.bench.strict import require_result
+from trtllm_kit.errors import ResultUnfit, storage_error
 from trtllm_kit.files import UnfitFile, read_file, replace_text
 from trtllm_kit.strict_json import parse_json
 
@@ -27,25 +27,25 @@ def write_result(path: Path, document: dict[str, Any]) -> None:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Return a run that was written; raises ``CannotDo`` or ``StorageError``."""
+    """Return a run that was written; raises ``ResultUnfit`` or ``StorageError``."""
     try:
         return require_result(parse_json(read_file(path, MOST_BYTES)))
     except OSError as error:
         raise storage_error(error, "reading a result") from None
     except (UnfitFile, ValueError) as error:
-        raise CannotDo(
+        raise ResultUnfit(
             f"{path} is no result", why=str(error), hint="name a file that trtkit bench --out or --history wrote"
         ) from None
 
 
 def read_foreign(path: Path) -> list[dict[str, Any]]:
-    """Return the runs in a result of AIPerf or GuideLLM; raises ``CannotDo`` or ``StorageError``."""
+    """Return the runs in a result of AIPerf or GuideLLM; raises ``ResultUnfit`` or ``StorageError``."""
     try:
-        return imported(json.loads(read_file(path, MOST_BYTES)))
+        return [require_result(run) for run in imported(json.loads(read_file(path, MOST_BYTES)))]
     except OSError as error:
         raise storage_error(error, "reading a result") from None
     except (UnfitFile, ValueError, TypeError, AttributeError) as error:
-        raise CannotDo(
+        raise ResultUnfit(
             f"{path} cannot be imported", why=str(error), hint="name profile_export_aiperf.json or GuideLLM's JSON"
         ) from None
 
@@ -63,9 +63,13 @@ def place_in(folder: Path, name: str, stamp: str) -> Path:
 def results_in(folder: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     """Yield the files of a history in the order of their names, with None for one that cannot be read."""
     if not folder.is_dir():
-        raise CannotDo(f"{folder} is no folder", why="a history is a folder of results", hint="trtkit bench --history")
+        raise ResultUnfit(
+            f"{folder} is no folder",
+            why="a history is a folder of results",
+            hint="name what --history was given",
+        )
     for path in sorted(folder.glob(f"*{ENDING}")):
         try:
             yield path, read_result(path)
-        except CannotDo:
+        except ResultUnfit:
             yield path, None

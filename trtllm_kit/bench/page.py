@@ -17,7 +17,9 @@ td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto}text{fo
 text{fill:#aaa}}
 """
 _COLOURS = ("#2a6fbb", "#c2571a", "#2c8a4b", "#8a4fb0", "#a33")
-_WIDE, _HIGH, _LEFT, _TOP = 900, 260, 60, 14
+_WIDE, _HIGH, _LEFT, _TOP, _ROW = 900, 260, 60, 14, 16
+_LETTERS = 42
+"""Of a name under a plot."""
 Points = Sequence[tuple[float, float]]
 
 
@@ -56,7 +58,16 @@ def _timeline(document: Mapping[str, Any]) -> str:
     requests = [one for one in document["requests"] if "first" in one]
     first = [(one["intended"], one["first"] - one["intended"]) for one in requests]
     gaps = [(one["intended"], one["longest_gap"]) for one in requests]
-    return plot({"first token": first, "longest gap": gaps}, "seconds of the run", "seconds", dots=True)
+    return plot(
+        {"first token": first, "longest gap": gaps}, "seconds of the run", "seconds", dots=True, span=_span(document)
+    )
+
+
+def _span(document: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the seconds that the plots over the run show, which are the same in each."""
+    ends = [one.get("ended", 0.0) for one in document["requests"]]
+    readings = (document.get("server") or {}).get("seconds", [])
+    return min([0.0, *readings]), max([0.0, *ends, *readings])
 
 
 def _server(document: Mapping[str, Any]) -> list[str]:
@@ -71,25 +82,44 @@ def _server(document: Mapping[str, Any]) -> list[str]:
         }
         if named:
             shown = dict(list(named.items())[: len(_COLOURS)])
-            made += [f"<h2>{title}</h2>", plot(shown, "seconds of the run", "value")]
+            made += [f"<h2>{title}</h2>", plot(shown, "seconds of the run", "value", span=_span(document))]
     return made
 
 
-def plot(named: Mapping[str, Points], across: str, up: str, *, logarithmic: bool = False, dots: bool = False) -> str:
-    """Return an SVG of one or more lines or clouds of points, over one pair of axes."""
+def plot(
+    named: Mapping[str, Points],
+    across: str,
+    up: str,
+    *,
+    logarithmic: bool = False,
+    dots: bool = False,
+    span: tuple[float, float] | None = None,
+) -> str:
+    """Return an SVG of one or more lines or clouds of points, over one pair of axes; ``span`` is of the lower one."""
     points = [point for line in named.values() for point in line]
     if not points:
         return "<p>nothing to draw</p>"
     least = min((x for x, _ in points if x > 0), default=1e-6) if logarithmic else min(x for x, _ in points)
     most, high = max(x for x, _ in points), max(y for _, y in points) or 1.0
-    scale = _Scale(least, max(most, least * 1.01 + 1e-9), high, logarithmic)
-    parts = [f'<svg viewBox="0 0 {_WIDE} {_HIGH + 60}" role="img">', *scale.axes(across, up)]
+    least, most = span or (least, most)
+    scale = _Scale(least, max(most, least + abs(least) * 0.01 + 1e-9), high, logarithmic)
+    parts = [
+        f'<svg viewBox="0 0 {_WIDE} {_HIGH + 60 + _ROW * ((len(named) - 1) // 3)}" role="img">',
+        *scale.axes(across, up),
+    ]
     for place, (name, line) in enumerate(named.items()):
         colour = _COLOURS[place % len(_COLOURS)]
         parts.append(_cloud(scale, line, colour) if dots else _line(scale, line, colour))
-        y = _HIGH + 54 if place < 3 else _TOP + 14 * place
-        parts.append(f'<text x="{_LEFT + 280 * (place % 3)}" y="{y}" style="fill:{colour}">{escape(name[:44])}</text>')
+        y = _HIGH + 54 + _ROW * (place // 3)
+        parts.append(
+            f'<text x="{_LEFT + 280 * (place % 3)}" y="{y}" style="fill:{colour}">{escape(_short(name))}</text>'
+        )
     return "".join(parts) + "</svg>"
+
+
+def _short(name: str) -> str:
+    """Cut a name in its middle: series of one family differ at their ends."""
+    return name if len(name) <= _LETTERS else f"{name[: _LETTERS // 3]}…{name[-_LETTERS * 2 // 3 + 1 :]}"
 
 
 class _Scale:
@@ -113,12 +143,13 @@ class _Scale:
         for share in (0.0, 0.25, 0.5, 0.75, 1.0):
             value = self._high * share
             found.append(f'<text x="{_LEFT - 6}" y="{self.y(value) + 4}" text-anchor="end">{value:.3g}</text>')
+            end = "end" if share == 1.0 else "middle"
             x = self._least + (self._most - self._least) * share
             if self._at(10) != 10:
                 x = self._least * (self._most / self._least) ** share
-            found.append(f'<text x="{self.x(x)}" y="{_HIGH + 16}" text-anchor="middle">{x:.3g}</text>')
+            found.append(f'<text x="{self.x(x)}" y="{_HIGH + 16}" text-anchor="{end}">{x:.3g}</text>')
         found.append(f'<text x="{_WIDE - 10}" y="{_HIGH + 32}" text-anchor="end">{escape(across)}</text>')
-        return [*found, f'<text x="4" y="10">{escape(up)}</text>']
+        return [*found, f'<text x="{_LEFT + 6}" y="{_TOP - 4}">{escape(up)}</text>']
 
 
 def _line(scale: _Scale, points: Points, colour: str) -> str:

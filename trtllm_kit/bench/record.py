@@ -31,7 +31,9 @@ class Failure(StrEnum):
     EMPTY = "empty"
     """The answer ended well and holds no text."""
     UNFINISHED = "unfinished"
-    """The run ended first."""
+    """It took longer than an answer may take."""
+    CUT = "cut"
+    """The run was interrupted: no fault of the server, and in no figure."""
 
 
 class Counted(StrEnum):

@@ -67,6 +67,8 @@ def notes(document: Mapping[str, Any]) -> list[str]:
     """Return what must be known beside the figures: what failed, who was late, what tokens were counted by."""
     figures, client = document["figures"], document["client"]
     found = [f"{figures['answered']:,} of {figures['asked']:,} requests answered in {figures['seconds']:.1f} s"]
+    if document.get("interrupted"):
+        found.insert(0, "WARNING: the run was interrupted: these are its figures up to then, and not those of the load")
     if figures["failures"]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in figures["failures"].items())
         found.append(f"failed, and in no latency: {kinds}; e.g. {'; '.join(figures['why'][:2])}")
@@ -85,8 +87,12 @@ def notes(document: Mapping[str, Any]) -> list[str]:
             f"saturation: {held['requests_per_second']:.2f} answers/s with {held['users']} users; "
             f"run at {held['fraction']:.0%} of it, {held['rate']:.2f} a second"
         )
-    if document.get("server", {}).get("failed"):
-        held = document["server"]
+        if not held.get("reached", True):
+            found.append(f"WARNING: throughput still grew at {held['users']} users: the saturation lies beyond")
+    held = document.get("server") or {}
+    if "server" in document and not held.get("failed") and not held.get("seconds"):
+        found.append("the server's metrics were not read once: the run was over before")
+    if held.get("failed"):
         found.append(f"{held['failed']} readings of the server's metrics failed: {held['reason']}")
     return found
 

@@ -1,4 +1,4 @@
-"""A run as one document: what was asked, what was measured, every request; written, and read strictly. Pure."""
+"""A run as one document: what was asked, what was measured, every request. Pure."""
 
 from __future__ import annotations
 
@@ -97,6 +97,8 @@ def _repeats(runs: Sequence[Figures]) -> dict[str, Any]:
     found: dict[str, Any] = {"count": len(runs)}
     series = {name: [getattr(run, name) for run in runs] for name in RATES}
     for name in ("ttft", "tpot", "gap", "e2e"):
+        if not all(run.histograms[name].count for run in runs):  # a repeat without one has no figure of it
+            continue
         for share in (0.5, 0.99):
             series[f"{name}.{name_of(share)}"] = [run.histograms[name].at(share) for run in runs]
     for name, values in series.items():
@@ -130,18 +132,3 @@ def histograms_of(document: Mapping[str, Any]) -> dict[str, Histogram]:
     if not isinstance(held, dict):
         raise ValueError("no histograms")
     return {str(name): read_histogram(one) for name, one in held.items()}
-
-
-def require_result(document: object) -> dict[str, Any]:
-    """Return a document that is one of a run; raises ``ValueError``."""
-    if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise ValueError("it is no result of trtkit bench")
-    if document.get("version") != VERSION:
-        raise ValueError(f"version {document.get('version')!r}, and {VERSION} is read")
-    for key in ("asked", "figures", "client"):
-        if not isinstance(document.get(key), dict):
-            raise ValueError(f"{key} is missing")
-    if not isinstance(document["figures"].get("latencies"), dict) or not isinstance(document.get("requests"), list):
-        raise ValueError("figures.latencies or requests is missing")
-    histograms_of(document)
-    return document

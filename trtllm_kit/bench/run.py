@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trtllm_kit.bench.client import Address, Client, HttpClient
 from trtllm_kit.bench.dialects import DIALECTS
@@ -15,10 +15,13 @@ from trtllm_kit.bench.load import Load
 from trtllm_kit.bench.prompts import Prompts, Tokenizer
 from trtllm_kit.bench.record import Record
 from trtllm_kit.bench.result import Worth, document_of
-from trtllm_kit.bench.saturation import Step, at_users, most_of, saturation
+from trtllm_kit.bench.saturation import Step, at_users, most_of, reached, saturation
 from trtllm_kit.bench.scrape import scraping
 from trtllm_kit.estimate.outcome import Slo
 from trtllm_kit.estimate.workload import Poisson
+
+if TYPE_CHECKING:
+    from trtllm_kit.bench.grpc_client import GrpcClient
 
 _LIMITS, _WORTH = Limits(), Worth()
 
@@ -42,13 +45,18 @@ class Server:
 
     def client(self) -> Client:
         """Return a client; to be called in a running loop."""
+        kind: type[HttpClient | GrpcClient] = HttpClient
         if self.grpc:
             from trtllm_kit.bench.grpc_client import GrpcClient
 
-            return GrpcClient(self.address, self.model, legacy=self.api == "triton-legacy", silence=self.silence)
-        dialect = DIALECTS[self.api]
-        return HttpClient(
-            self.address, dialect, self.model, silence=self.silence, exact=self.exact, headers=dict(self.headers)
+            kind = GrpcClient
+        return kind(
+            self.address,
+            DIALECTS[self.api],
+            self.model,
+            silence=self.silence,
+            exact=self.exact,
+            headers=dict(self.headers),
         )
 
 
@@ -60,6 +68,7 @@ class Once:
     records: tuple[Record, ...]
     lag: Lag
     scraped: dict[str, Any]
+    stopped: KeyboardInterrupt | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +90,41 @@ class Bench:
             driven = drive(load, prompts, self.server.client, self.limits, told)
         records = records_of(driven, load, prompts)
         page = scraped.document(driven.begun, driven.seconds) if self.server.metrics else {}
-        return Once(figures_of(records, self.slo, load.nth), records, driven.lag, page)
+        return Once(figures_of(records, self.slo, load.nth), records, driven.lag, page, driven.stopped)
 
-    def run(self, asked: Mapping[str, Any], told: Told | None = None) -> dict[str, Any]:
-        """Run it all; return the document of the run. The requests in it are those of the last repeat."""
-        seeds = range(self.load.workload.seed, self.load.workload.seed + self.repeats)
-        runs = [self.once(_seeded(self.load, seed), told) for seed in seeds]
+    def run(
+        self, asked: Mapping[str, Any], told: Told | None = None
+    ) -> tuple[dict[str, Any], KeyboardInterrupt | None]:
+        """Run it all; return the document of the run, and what interrupted it before its end, where something did.
+
+        The requests in the document are those of the last repeat.
+        """
+        runs: list[Once] = []
+        for seed in range(self.load.workload.seed, self.load.workload.seed + self.repeats):
+            runs.append(self.once(_seeded(self.load, seed), told))
+            if runs[-1].stopped is not None:
+                break
+        return self._document(asked, runs), runs[-1].stopped
+
+    def _document(self, asked: Mapping[str, Any], runs: Sequence[Once]) -> dict[str, Any]:
         figures = [one.figures for one in runs]
         worst = max((one.lag for one in runs), key=lambda lag: (bool(lag.bottleneck), lag.p99))
         document = document_of(asked, figures, merged(figures), worst, runs[-1].records, self.worth)
         watts, rate = runs[-1].scraped.get("watts"), figures[-1].output_tokens_per_second
         if watts is not None and rate:
             document["figures"] |= {"watts": watts, "joules_per_output_token": watts / rate}
+        if runs[-1].stopped is not None:
+            document["interrupted"] = True
         return document | ({"server": runs[-1].scraped} if self.server.metrics else {})
 
     def saturated(self, say: Callable[[str], None]) -> tuple[Step, ...]:
         """Find how much the server takes."""
 
         def measure(users: int) -> Figures:
-            figures = self.once(at_users(self.load, users)).figures
+            once = self.once(at_users(self.load, users))
+            if once.stopped is not None:
+                raise once.stopped
+            figures = once.figures
             rates = figures.requests_per_second, figures.output_tokens_per_second
             say(f"{users} users: {rates[0]:.2f} answers/s, {rates[1]:.0f} tokens/s")
             return figures
@@ -116,7 +141,8 @@ def steps_document(steps: tuple[Step, ...], fraction: float) -> dict[str, Any]:
     """Return how the saturation was found."""
     best = most_of(steps)
     return {
-        "saturation": asdict(best) | {"fraction": fraction, "rate": best.requests_per_second * fraction},
+        "saturation": asdict(best)
+        | {"fraction": fraction, "rate": best.requests_per_second * fraction, "reached": reached(steps)},
         "saturation_steps": [asdict(step) for step in steps],
     }
 

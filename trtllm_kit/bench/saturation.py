@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from trtllm_kit.bench.figures import Figures
@@ -41,10 +41,15 @@ def saturation(measure: Callable[[int], Figures]) -> tuple[Step, ...]:
                 hint="run without --load-fraction, and look at what fails",
             )  # fmt: skip
         steps.append(Step(users, figures.requests_per_second, figures.output_tokens_per_second))
-        if len(steps) > 1 and steps[-1].output_tokens_per_second < steps[-2].output_tokens_per_second * (1 + GAIN):
+        if reached(steps):
             break
         users *= 2
     return tuple(steps)
+
+
+def reached(steps: Sequence[Step]) -> bool:
+    """Whether the last doubling of the users brought no more; False where the most users were not enough."""
+    return len(steps) > 1 and steps[-1].output_tokens_per_second < steps[-2].output_tokens_per_second * (1 + GAIN)
 
 
 def most_of(steps: tuple[Step, ...]) -> Step:

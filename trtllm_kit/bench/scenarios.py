@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from trtllm_kit.bench.load import Bursts, Load, Sampling, bursts_every, closed
 from trtllm_kit.estimate.outcome import Slo
@@ -71,10 +72,11 @@ def _multi_turn(sizes: Sizes) -> Load:
 
 def _agentic(sizes: Sizes) -> Load:
     calls = sizes.users or 24
-    bursts = max((sizes.requests or calls * 8) // calls, 1)
+    requests = sizes.requests or calls * 8
+    bursts = ceil(requests / calls)
     shape = Bursts(calls, sizes.prompt or 2000, 400, 150, sizes.answer or 120)
     prompts, answers = fixed(shape.base), fixed(shape.answer)
-    work = Workload(prompts, answers, bursts_every(4.0, calls, bursts), calls * bursts, sizes.seed)
+    work = Workload(prompts, answers, bursts_every(4.0, calls, bursts), requests, sizes.seed)
     return Load(work, Sampling(0.2), drawn=shape.request)
 
 

@@ -68,8 +68,14 @@ def run(
         float | None, typer.Option("--rate", metavar="NUMBER", help="Requests a second, whatever the server does.")
     ] = None,
     arrivals: Annotated[
-        str, typer.Option("--arrivals", metavar="KIND", help="Of --rate: poisson, constant or gamma:SPREAD.")
-    ] = "poisson",
+        str | None,
+        typer.Option(
+            "--arrivals",
+            metavar="KIND",
+            help="Of --rate: poisson, constant or gamma:SPREAD.",
+            show_default="poisson",
+        ),
+    ] = None,
     ramp: Annotated[
         str | None, typer.Option("--ramp", metavar="FIRST:LAST", help="A rate that goes from one figure to another.")
     ] = None,
@@ -139,21 +145,29 @@ def run(
     ] = None,
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of the run in the history.")] = "",
 ) -> int:
-    """Send a load to a running server and measure what its users feel. Exit 1: the SLO is not kept."""
+    """Send a load to a running server and measure what its users feel. Exit 1: the SLO is not kept.
+
+    Ctrl-C ends it with what was measured up to then, marked as interrupted.
+    """
     from trtllm_kit.cli.bench_run import asked_bench, measured, written
 
     session: Session = context.obj
     given = {key: value for key, value in locals().items() if key not in ("context", "session")}
     promise = slo_from(slo, percentile)
     bench, asked = asked_bench(given | {"promise": promise})
-    document = measured(session, bench, asked, load_fraction)
+    document, stopped = measured(session, bench, asked, load_fraction)
     written(document, out=out, csv=csv, html=html, history=history, name=name or scenario or "run")
-    return _show(session, document, percentile)
+    code = _show(session, document, percentile)
+    if stopped is not None:
+        raise stopped
+    return code
 
 
 def _show(session: Session, document: dict[str, Any], percentile: int) -> int:
     kept = document["figures"].get("kept_share")
     document["verdict"] = "no" if kept is not None and kept < percentile / 100 else "yes"
+    if document.get("interrupted"):
+        document["verdict"] = "unknown"
     shown = {key: value for key, value in document.items() if key not in ("histograms", "requests", "server")}
     session.result(shown, lambda: _text(document))
     return 0 if document["verdict"] == "yes" else 1
@@ -234,8 +248,9 @@ def _line(document: dict[str, Any] | None) -> dict[str, Any]:
     return {
         "asked": document["asked"],
         "answered": figures["answered"],
-        "output_tokens_per_second": figures["output_tokens_per_second"],
-        **{f"{name}.p50": latencies[name]["p50"] for name in ("ttft", "tpot") if name in latencies},
+        "interrupted": document.get("interrupted", False),
+        **{name: figures[name] for name in ("output_tokens_per_second",) if name in figures},
+        **{f"{name}.p50": latencies[name]["p50"] for name in ("ttft", "tpot") if "p50" in latencies.get(name, {})},
     }
 
 
@@ -245,7 +260,8 @@ def _cells(line: dict[str, Any]) -> tuple[str, ...]:
     if "problem" in line:
         return line["problem"], "", "", ""
     seconds = (precise(line[key]) if key in line else "" for key in ("ttft.p50", "tpot.p50"))
-    return f"{line['answered']:,}", f"{line['output_tokens_per_second']:,.1f}", *seconds
+    rate = f"{line['output_tokens_per_second']:,.1f}" if "output_tokens_per_second" in line else ""
+    return f"{line['answered']:,}{' (interrupted)' if line['interrupted'] else ''}", rate, *seconds
 
 
 @app.command("import")

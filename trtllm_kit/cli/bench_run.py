@@ -18,9 +18,10 @@ from trtllm_kit.bench.result import Worth
 from trtllm_kit.bench.run import Bench, Server, steps_document
 from trtllm_kit.bench.scenarios import SCENARIOS, Sizes
 from trtllm_kit.bench.trace import trace_load
+from trtllm_kit.cli.bench_checks import USUAL_PROMPT, header_of, require_sense
 from trtllm_kit.cli.evaluate import require_place
 from trtllm_kit.cli.session import Session
-from trtllm_kit.errors import RequestFailed, UsageError
+from trtllm_kit.errors import RequestFailed, UsageError, storage_error
 from trtllm_kit.estimate.outcome import Slo
 from trtllm_kit.estimate.workload import ClosedLoop, Workload, within
 from trtllm_kit.units import parse_seconds
@@ -38,45 +39,47 @@ def asked_bench(given: Mapping[str, Any]) -> tuple[Bench, dict[str, Any]]:
     for key in ("out", "csv", "html"):
         if given[key] is not None:
             require_place(given[key])
-    _check(given)
+    if given["history"] is not None:
+        _require_folder(given["history"])
+    require_sense(given)
     limits = Limits(run=None if given["duration"] is None else _seconds("--duration", given["duration"]))
     load, promise = _load(given, limits.run)
+    load = _warmed(load, given["warmup"])
     tokenizer = None if given["tokenizer"] is None else FileTokenizer(given["tokenizer"])
     server = _server(given)
     worth = Worth(given["gpus"], given["gpu_hour_price"])
     bench = Bench(server, load, tokenizer, promise, limits, given["repeats"], worth)
     asked = {key: given[key] for key in _ASKED} | {"api": server.api, "model": server.model, "grpc": server.grpc}
-    asked |= {"requests": load.workload.requests, "trace": given["trace"].name if given["trace"] else None}
+    if given["rate"] is not None:
+        asked["arrivals"] = given["arrivals"] or "poisson"
+    asked |= {
+        "requests": load.workload.requests,
+        "warmup": load.workload.warmup,
+        "trace": given["trace"].name if given["trace"] else None,
+    }
     words = given["promise"].words() if given["slo"] else _words(promise)
     return bench, asked | {"slo": words}
 
 
-def _check(given: Mapping[str, Any]) -> None:
-    ways = [key for key in ("concurrency", "rate", "ramp", "load_fraction") if given[key] is not None]
-    if len(ways) > 1:
-        shown = " and ".join("--" + key.replace("_", "-") for key in ways)
-        raise UsageError(shown, why="a run has one kind of arrivals", hint=f"leave out {shown.rpartition(' ')[2]}")
-    if given["scenario"] and given["trace"]:
-        raise UsageError("--scenario and --trace", why="both say what is sent", hint="leave out --scenario")
-    if given["scenario"] and given["scenario"] not in SCENARIOS:
+def _require_folder(folder: Path) -> None:
+    """Raise ``StorageError`` for a history that cannot be kept, before minutes of work for it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, "keeping a history") from None
+    require_place(folder / "run")
+
+
+def _warmed(load: Load, warmup: int | None) -> Load:
+    """Return the load with the warm-up that was asked for, where one was."""
+    if warmup is None:
+        return load
+    requests = load.workload.requests
+    if warmup >= requests:
         raise UsageError(
-            f"--scenario {given['scenario']}", why=f"known are {', '.join(SCENARIOS)}", hint="--scenario coding"
+            f"--warmup {warmup} of {requests} requests", why="no request is left to count", hint="more --requests"
         )
-    if given["api"] and given["api"] not in DIALECTS:
-        raise UsageError(f"--api {given['api']}", why=f"known are {', '.join(DIALECTS)}", hint="--api triton")
-    fraction = given["load_fraction"]
-    if fraction is not None and not 0 < fraction <= 1.5:
-        raise UsageError(f"--load-fraction {fraction:g}", why="a share of the saturation", hint="--load-fraction 0.5")
-    if fraction is not None and (given["trace"] or given["scenario"] == "agentic"):
-        raise UsageError(
-            "--load-fraction of recorded times", why="a trace and bursts say themselves when they come", hint="--rate"
-        )
-    if not 0 < given["shortest"] <= 1:
-        raise UsageError(
-            f"--shortest {given['shortest']:g}", why="it is a share above 0, up to 1", hint="--shortest 0.8"
-        )
-    if given["gpu_hour_price"] is not None and not given["gpus"]:
-        raise UsageError("--gpu-hour-price without --gpus", why="a price of how many GPUs?", hint="--gpus 1")
+    return replace(load, workload=replace(load.workload, warmup=warmup))
 
 
 def _load(given: Mapping[str, Any], seconds: float | None) -> tuple[Load, Slo | None]:
@@ -108,15 +111,10 @@ def _workload(given: Mapping[str, Any], seconds: float | None) -> Workload:
     users = given["concurrency"] or 1
     requests = given["requests"] or _requests(given, users, seconds)
     arrivals = _arrivals(given, requests)
-    usual = users if isinstance(arrivals, ClosedLoop) and requests > 2 * users else 0
-    warmup = usual if given["warmup"] is None else given["warmup"]
-    if warmup >= requests:
-        raise UsageError(
-            f"--warmup {warmup} of {requests} requests", why="no request is left to count", hint="more --requests"
-        )
+    warmup = users if isinstance(arrivals, ClosedLoop) and requests > 2 * users else 0
     share = given["shortest"]
     return Workload(
-        within(share, given["isl"] or 512),
+        within(share, given["isl"] or USUAL_PROMPT),
         within(share, given["osl"] or 128),
         arrivals,
         requests,
@@ -144,33 +142,24 @@ def _arrivals(given: Mapping[str, Any], requests: int) -> Arrivals:
     if given["ramp"] is not None:
         return ramp_of(given["ramp"])
     if given["rate"] is not None:
-        return arrivals_of(given["arrivals"], given["rate"], requests, given["seed"])
+        return arrivals_of(given["arrivals"] or "poisson", given["rate"], requests, given["seed"])
     return ClosedLoop(given["concurrency"] or 1)
 
 
 def _server(given: Mapping[str, Any]) -> Server:
-    address, grpc = address_of(given["url"]), given["url"].startswith("grpc://")
+    address, grpc = address_of(given["url"]), given["url"].lower().startswith("grpc://")
     api, model = given["api"], given["model"]
+    headers = tuple(header_of(text) for text in given["header"] or ())
     if grpc:
         api = api or ("triton-legacy" if model in ("ensemble", "tensorrt_llm_bls") else "triton")
         if not api.startswith("triton"):
             raise UsageError(f"--api {api} over grpc://", why="only Triton is asked over gRPC", hint="--api triton")
     elif api is None or (model is None and not DIALECTS[api].model):
-        found, model = discover(address, model)
+        found, model = discover(address, model, dict(headers))
         api = api or found
-    headers = tuple(_header(text) for text in given["header"] or ())
     silence = _seconds("--timeout", given["timeout"])
     named = model or DIALECTS[api].model
     return Server(address, api, named, grpc, silence, given["ignore_eos"], given["metrics_url"], headers)
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name.strip() or any(letter in text for letter in "\r\n"):
-        raise UsageError(
-            f"--header {text!r}", why="it takes a name and a value", hint="--header 'Authorization: Bearer KEY'"
-        )
-    return name.strip(), value.strip()
 
 
 def _seconds(option: str, text: str) -> float:
@@ -190,8 +179,10 @@ def _words(promise: Slo | None) -> str:
     return ", ".join(f"{key} {value * 1e3:g} ms" for key, value in limits.items() if value is not None)
 
 
-def measured(session: Session, bench: Bench, asked: dict[str, Any], fraction: float | None) -> dict[str, Any]:
-    """Run; raises ``RequestFailed`` when nothing at all was answered."""
+def measured(
+    session: Session, bench: Bench, asked: dict[str, Any], fraction: float | None
+) -> tuple[dict[str, Any], KeyboardInterrupt | None]:
+    """Run; return the document, and what interrupted it. Raises ``RequestFailed`` when nothing at all was answered."""
     found: dict[str, Any] = {}
     if fraction is not None:
         steps = bench.saturated(session.log)
@@ -200,15 +191,23 @@ def measured(session: Session, bench: Bench, asked: dict[str, Any], fraction: fl
     def told(ended: int, failed: int, running: int) -> None:
         session.log(f"{ended:,} ended, {failed:,} failed, {running:,} under way")
 
-    document = bench.run(asked, told) | found
+    document, stopped = bench.run(asked, told)
     figures = document["figures"]
+    if stopped is not None and not figures["answered"]:
+        raise stopped
+    if not figures["asked"]:
+        raise RequestFailed(
+            "no request was counted",
+            why=f"{len(document['requests'])} were sent, all of the warm-up",
+            hint="--warmup 0, or a longer --duration",
+        )
     if not figures["answered"]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in figures["failures"].items()) or "nothing was sent"
         raise RequestFailed(
             f"none of {figures['asked']} requests was answered", why="; ".join([kinds, *figures["why"][:2]]),
             hint="start the server, or correct URL, --api and --model",
         )  # fmt: skip
-    return document
+    return document | found, stopped
 
 
 def written(
@@ -224,7 +223,6 @@ def written(
     from trtllm_kit.bench.history import place_in, write_result
     from trtllm_kit.bench.page import page_of
     from trtllm_kit.bench.report import csv_of
-    from trtllm_kit.errors import storage_error
     from trtllm_kit.files import replace_text
 
     if out is not None:
