@@ -104,6 +104,16 @@ def test_triton_reports_milliseconds() -> None:
     assert 0.09 == reading.value
 
 
+def test_the_engines_own_first_token_goes_first() -> None:
+    """Where both stand on a page the engine's is read: Triton's counts a whole answer as a first response."""
+    triton = "nv_inference_first_response_histogram_ms"
+    before = histogram(triton, 0, 0, bounds=(100, 500), total=0) + histogram(TTFT, 0, 0, 0, total=0)
+    after = histogram(triton, 0, 100, bounds=(100, 500), total=90_000) + histogram(TTFT, 100, 100, 100, total=5)
+    reading = between("ttft_jitter", before, after)
+    assert isinstance(reading, Reading)
+    assert 0.05 == reading.value
+
+
 def test_the_gap_between_tokens_is_the_99th_percentile() -> None:
     """Gaps of a tenth of a second with two in a hundred above 0.2 s give a gap above 0.2 s."""
     name = "trtllm_time_per_output_token_seconds"

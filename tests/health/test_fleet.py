@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,7 +61,7 @@ def test_the_first_check_reads_as_often_as_needed_and_the_next_once(tmp_path: Pa
 def test_a_heartbeat_that_stands_still_between_checks_is_looked_at_again(tmp_path: Path) -> None:
     """The same heartbeat as in the check before is watched until it is sure, and then CRITICAL."""
     with stub_server(answers(engine_page(heartbeat=1_795_993_500))) as url:
-        check(url, tmp_path)
+        check_all([(Target(url), RULES)], Pace(1, 0.0, 2.0), str(tmp_path))
         verdict, _ = check(url, tmp_path)
     assert State.CRITICAL is verdict.state
     assert verdict.samples > 1
@@ -118,18 +119,22 @@ def test_a_change_is_told_once(tmp_path: Path) -> None:
 
 
 def test_targets_are_checked_side_by_side_and_in_order(tmp_path: Path) -> None:
-    """Eight servers of half a second each take less than all of them in turn, and come in the targets' order."""
+    """Each of eight servers answers only while all are asked, and the verdicts come in the targets' order."""
+    all_asked = threading.Barrier(8, timeout=10.0)
 
     def slow(connection: socket.socket) -> None:
-        time.sleep(0.5)
+        all_asked.wait()
         answers(engine_page())(connection)
 
     with stub_server(slow) as url:
         targets = [Target(url, name=f"t{number}") for number in range(8)]
-        begun = time.monotonic()
-        verdicts = check_all([(target, RULES) for target in targets], Pace(1, 0.0, 5.0), None)
-        assert time.monotonic() - begun < 3.5
+        verdicts = check_all([(target, RULES) for target in targets], Pace(1, 0.0, 10.0), None)
+    assert ["ok"] * 8 == ["ok" if _scraped(verdict) else "not read" for verdict, _ in verdicts]
     assert [target.name for target in targets] == [verdict.name for verdict, _ in verdicts]
+
+
+def _scraped(verdict: Verdict) -> bool:
+    return any(finding.rule == "scrape" and finding.state is State.OK for finding in verdict.findings)
 
 
 def test_one_dead_target_of_several_is_critical_and_named() -> None:
@@ -152,6 +157,12 @@ def test_targets_from_a_file(tmp_path: Path) -> None:
     with pytest.raises(ProfileError) as raised:
         read_targets(file)
     assert 3 == len(raised.value.problems)
+    odd = [{"url": "http://h:1/", "ranks": [0]}, {"url": "http://h:1/", "ranks": [-1]}]
+    odd += [{"url": "http://h:1/", "start_grace_seconds": grace} for grace in (True, -1, float("inf"), float("nan"))]
+    file.write_text(json.dumps({"targets": odd}))
+    with pytest.raises(ProfileError) as raised:
+        read_targets(file)
+    assert 6 == len(raised.value.problems)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import yaml
 
 from tests.health.support import SEEDS, TARGET, answers, engine_page, page, snapshots, stub_server
 from tests.support.cli import trtkit
+from trtllm_kit.cli.check_health import whole_paths
 from trtllm_kit.errors import UsageError
 from trtllm_kit.health.discover import discover, pods, scraped
 from trtllm_kit.health.evaluate import evaluate
@@ -91,6 +92,23 @@ def test_the_verb_prints_what_to_install(kind: str, tmp_path: Path) -> None:
     assert "install" not in ran.out.replace("[Install]", "").replace(str(tmp_path), "")
 
 
+def test_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files and folders get whole paths in both spellings; names, addresses and commands stay what they are."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "chat").mkdir()
+    words = ["--repository", "repo", "--log=s.log", "-p", "chat", "--discover", "chat", "--exec", "chat", "--once"]
+    assert [
+        "--repository", f"{tmp_path}/repo", f"--log={tmp_path}/s.log", "-p", "chat", "--discover", f"{tmp_path}/chat",
+        "--exec", "chat", "--once",
+    ] == whole_paths(words)  # fmt: skip
+
+
+def test_an_installation_that_checks_nothing_is_refused() -> None:
+    """A line for cron that names no server would say UNKNOWN for ever."""
+    ran = trtkit("check-health", "install", "--cron", "--once")
+    assert (3, True) == (ran.code, "nothing says which server to check" in ran.err)
+
+
 @pytest.mark.parametrize("words", [["install"], ["install", "--cron", "--nagios"], ["--cron"], ["remove", "--cron"]])
 def test_half_an_installation_is_refused(words: list[str]) -> None:
     """Install takes exactly one kind, and a kind takes install."""
@@ -111,7 +129,7 @@ def pod(name: str, **status: Any) -> dict[str, Any]:
 def test_running_pods_are_targets() -> None:
     """A running pod is read at its metrics port; one that is pending, or has no address, is none."""
     six, bare = pod("c", podIP="fd00::7"), pod("d")
-    bare["spec"] = {"containers": [{"name": "server"}]}
+    bare["spec"] = {"containers": [7, {"name": "server", "ports": [7]}]}
     items = [pod("a"), pod("b", phase="Pending"), pod("e", podIP=None), six, bare, "odd", {}]
     assert [
         ("llm/a", "http://10.0.0.7:8012/metrics"), ("llm/c", "http://[fd00::7]:8012/metrics"),
@@ -131,6 +149,9 @@ def test_pods_come_from_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert ["llm/a"] == [target.name for target in discover("k8s:app=x")]
     with pytest.raises(UsageError, match="no such label app=y"):
         pods_json("app=y")
+    (tmp_path / "pods").write_text("no JSON")
+    with pytest.raises(UsageError, match="the pods of k8s:app=x are not known"):
+        discover("k8s:app=x")
     (tmp_path / "pods").write_text('{"items": []}')
     with pytest.raises(UsageError, match="has no target"):
         discover("k8s:app=x")
@@ -142,6 +163,8 @@ def test_a_deployment_for_prometheus_names_its_servers(tmp_path: Path) -> None:
         "scrape_configs": [
             {"job_name": "chat", "metrics_path": "/metrics", "static_configs": [{"targets": ["a:8002", "b:8002"]}]},
             {"job_name": "dcgm", "static_configs": [{"targets": ["a:9400"]}]},
+            {"static_configs": [{"targets": 7}, "odd"]},
+            "odd",
         ]
     }
     assert ["http://a:8002/metrics", "http://b:8002/metrics"] == [target.url for target in scraped(document)]

@@ -6,7 +6,7 @@ import inspect
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,23 +26,30 @@ if TYPE_CHECKING:
     from trtllm_kit.health.verdict import Verdict
 
 
+_WHERE = ("profile", "url", "repository", "targets", "discover")
+"""Options of which one at least names a server."""
+
+
 def check_health(context: typer.Context, action: str | None = None, **given: Any) -> int:
     """Read the server's metrics and say OK (0), WARNING (1), CRITICAL (2) or UNKNOWN (3)."""
     from trtllm_kit.cli.check_run import answer
     from trtllm_kit.health.compiled import keep_question
     from trtllm_kit.health.install import KINDS
-    from trtllm_kit.health.state_file import state_folder
+    from trtllm_kit.health.state_file import state_folder, tidy
 
     session: Session = context.obj
     kinds = [kind for kind in KINDS if given.pop(kind.replace("-", "_"))]
     if action is not None or kinds:
-        return _install(session, action, kinds)
+        return _install(session, action, kinds, given)
     asked = {**given, "json": session.json, "verbose": session.verbose}
     asked |= {option.name: tuple(given[option.name] or ()) for option in OPTIONS if option.many}
     questions, made_from = questions_of(asked)
     result = answer(asked, questions)
+    folder = asked["state"] or state_folder(os.environ)
     if not asked["once"] and not asked["discover"] and not is_handed_over(asked["profile"] or ""):
-        keep_question(asked, asked["state"] or state_folder(os.environ), questions, made_from)
+        keep_question(asked, folder, questions, made_from)
+    if not asked["once"]:
+        tidy(folder)
     session.result(result.document(), result.text)
     return result.exit_code
 
@@ -58,7 +65,7 @@ def parameter_of(option: CheckOption) -> inspect.Parameter:
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=annotation)
 
 
-def _install(session: Session, action: str | None, kinds: list[str]) -> int:
+def _install(session: Session, action: str | None, kinds: list[str], given: Mapping[str, Any]) -> int:
     """Print the line or unit that makes this machine check by itself."""
     if action != "install" or len(kinds) != 1:
         raise UsageError(
@@ -66,19 +73,44 @@ def _install(session: Session, action: str | None, kinds: list[str]) -> int:
             why="install takes one of --cron, --systemd-timer and --nagios, which take install",
             hint="trtkit check-health install --cron --profile NAME",
         )
+    if not any(given[name] for name in _WHERE):
+        raise UsageError(
+            f"check-health install --{kinds[0]}",
+            why=f"nothing says which server to check: none of {', '.join('--' + name for name in _WHERE)} was given",
+            hint=f"trtkit check-health install --{kinds[0]} --profile NAME",
+        )
     from trtllm_kit.health.install import install_text
 
     ours = {"install", f"--{kinds[0]}", "--json", "--verbose", "-v", "--debug", "check-health"}
-    words = [_whole(word) for word in sys.argv[1:] if word not in ours]
+    words = whole_paths([word for word in sys.argv[1:] if word not in ours])
     program = str(Path(shutil.which(sys.argv[0]) or sys.argv[0]).absolute())
     text = install_text(kinds[0], program, words)
     session.result({"kind": kinds[0], "text": text}, lambda: text)
     return 0
 
 
-def _whole(word: str) -> str:
-    """Give a file its whole path: what cron starts is somewhere else."""
-    return str(Path(word).absolute()) if not word.startswith("-") and Path(word).is_file() else word
+def whole_paths(words: Sequence[str]) -> list[str]:
+    """Give files and folders their whole paths: what cron starts is somewhere else. ``words`` are options and values.
+
+    What may also be a name (of a profile, of pods) is a path where such a file or folder is there.
+    """
+    kinds = {flag: option.metavar for option in OPTIONS for flag in option.flags}
+    whole, flag = list[str](), ""
+    for word in words:
+        if word.startswith("-"):
+            flag, equals, value = word.partition("=")
+            whole.append(f"{flag}={_whole(kinds.get(flag, ''), value)}" if equals else word)
+        else:
+            whole.append(_whole(kinds.get(flag, ""), word))
+    return whole
+
+
+def _whole(kind: str, value: str) -> str:
+    path = Path(value)
+    is_path = (
+        kind in ("FILE", "FOLDER") or (kind == "NAME|FILE" and path.is_file()) or (kind == "WHERE" and path.exists())
+    )
+    return str(path.absolute()) if is_path else value
 
 
 _PARAMETERS = [parameter_of(option) for option in (*OPTIONS, *INSTALL)]

@@ -11,11 +11,12 @@ from trtllm_kit.health.check import Pace
 from trtllm_kit.health.compiled import Question
 from trtllm_kit.health.fleet import check_all
 from trtllm_kit.health.report import as_json, nagios_output
-from trtllm_kit.health.state_file import state_folder
+from trtllm_kit.health.state_file import keep_untold, state_folder, state_path
 from trtllm_kit.health.verdict import worst
 
 if TYPE_CHECKING:
     from trtllm_kit.health.rules import Ruleset
+    from trtllm_kit.health.snapshot import Target
     from trtllm_kit.health.verdict import Verdict
 
 
@@ -59,18 +60,50 @@ class Result:
 
 
 def answer(asked: Mapping[str, Any], questions: Sequence[Question]) -> Result:
-    """Check, remember, and tell whoever wants to be told. Raises ``UsageError`` for numbers that make no check."""
+    """Check, remember, and tell whoever wants to be told; who is not reached is named on stderr.
+
+    Raises ``UsageError`` for numbers that make no check, before anything is done.
+    """
     folder = None if asked["once"] else asked["state"] or state_folder(os.environ)
     checked = check_all(questions, Pace(asked["samples"], asked["interval"], asked["timeout"]), folder)
     rulesets = [ruleset for _, ruleset in questions] if asked["explain"] else None
     result = Result([verdict for verdict, _ in checked], verbose=asked["verbose"], rulesets=rulesets)
     if asked["prom"] is not None:
-        from trtllm_kit.health.textfile import write_textfile
-
-        write_textfile(asked["prom"], result.verdicts)
-    changed = [verdict for verdict, differs in checked if differs]
+        _write_textfile(asked["prom"], result.verdicts)
+    changed = [
+        (question[0], verdict) for question, (verdict, differs) in zip(questions, checked, strict=True) if differs
+    ]
     if changed and (asked["exec"] or asked["webhook"]):
-        from trtllm_kit.health.sources.hook import tell
-
-        tell(asked["exec"], asked["webhook"], Result(changed).document(), asked["timeout"])
+        _tell(asked, changed, folder)
     return result
+
+
+def _write_textfile(path: str, verdicts: Sequence[Verdict]) -> None:
+    from trtllm_kit.errors import StorageError
+    from trtllm_kit.health.textfile import write_textfile
+
+    try:
+        write_textfile(path, verdicts)
+    except StorageError as error:
+        _warn(error.what, error.why, error.hint)
+
+
+def _tell(asked: Mapping[str, Any], changed: Sequence[tuple[Target, Verdict]], folder: str | None) -> None:
+    """Tell of the verdicts that changed; who was not reached is tried again at the next check."""
+    from trtllm_kit.health.sources.hook import tell
+
+    document = Result([verdict for _, verdict in changed]).document()
+    failures = tell(asked["exec"], asked["webhook"], document, asked["timeout"])
+    for failure in failures:
+        _warn(*failure)
+    if failures and folder is not None:
+        for target, _ in changed:
+            keep_untold(state_path(folder, target))
+
+
+def _warn(what: str, why: str, hint: str) -> None:
+    """Say on stderr what went wrong in telling others: the verdict stands."""
+    from trtllm_kit.cli.streams import to_stderr
+    from trtllm_kit.printable import printable
+
+    to_stderr(f"warning: {printable(what)}\n  because: {printable(why)}\n  try: {printable(hint)}")

@@ -28,7 +28,7 @@ def short_check(words: Sequence[str]) -> int | None:
 
     try:
         result = answer(asked, questions)
-    except (UsageError, StorageError):
+    except UsageError:
         return None
     text = result.as_json(ascii_only=not holds_every_letter(sys.stdout)) if asked["json"] else result.text()
     try:

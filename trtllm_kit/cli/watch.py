@@ -15,6 +15,7 @@ from trtllm_kit.cli.check_health import parameter_of, questions_of
 from trtllm_kit.cli.check_options import OPTIONS
 from trtllm_kit.cli.session import Session, table
 from trtllm_kit.cli.streams import holds_every_letter, is_terminal, say
+from trtllm_kit.printable import printable
 
 if TYPE_CHECKING:
     from trtllm_kit.health.compiled import Question
@@ -62,7 +63,8 @@ def watch(context: typer.Context, count: int | None = None, **given: Any) -> int
     asked = {option.name: given.get(option.name, option.default) for option in OPTIONS}
     asked |= {option.name: tuple(asked[option.name] or ()) for option in OPTIONS if option.many}
     questions, _ = questions_of(asked)
-    pace = Pace(1, 0.0, asked["timeout"]).checked()
+    Pace(1, asked["interval"], asked["timeout"]).checked()
+    pace = Pace(1, 0.0, asked["timeout"])
     memories: list[Memory] = [NOTHING] * len(questions)
     screen, rounds, verdicts = Screen(), 0, list[Any]()
     while count is None or rounds < count:
@@ -102,7 +104,7 @@ def _show(session: Session, screen: Screen, verdicts: list[Verdict]) -> None:
     heads = ("target", "state", "number", "now", "healthy", "before")
     text = table(heads, screen.rows(verdicts))
     wrong = [
-        f"{verdict.name or verdict.url}: {finding.title}: {finding.message}"
+        printable(f"{verdict.name or verdict.url}: {finding.title}: {finding.message}")
         for verdict in verdicts
         for finding in verdict.findings
         if finding.state.value != "OK"

@@ -45,7 +45,10 @@ def authorization(access: Access, environment: Mapping[str, str]) -> str:
         raise NoSecret("the user and password are not of the form user:password")
     import base64
 
-    return f"Basic {base64.b64encode(login.encode()).decode()}"
+    try:
+        return f"Basic {base64.b64encode(login.encode()).decode()}"
+    except UnicodeEncodeError:
+        raise NoSecret("the user and password are no text in UTF-8") from None
 
 
 def _read(path: str, what: str) -> str:

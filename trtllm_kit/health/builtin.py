@@ -29,6 +29,7 @@ _ADVICE = {
     Outcome.TOO_MUCH: "one server shows some hundred series: give its own metrics page, or for the time --timeout",
     Outcome.CERTIFICATE: "renew the certificate, give the name that it is for, or name its authority with --ca",
     Outcome.NO_ADDRESS: "correct the URL, e.g. http://127.0.0.1:8002/metrics",
+    Outcome.NO_SECRET: "correct what --bearer or --basic names, or the variable, and who may read it",
 }
 _DEAD = frozenset({Outcome.REFUSED, Outcome.BROKEN, Outcome.TIMEOUT, Outcome.CERTIFICATE})
 """The server itself does not answer. Every other failure may lie with the question: UNKNOWN."""

@@ -12,7 +12,7 @@ from trtllm_kit.health.evaluate import evaluate, next_memory, with_pulse
 from trtllm_kit.health.memory import NOTHING, Memory, last_pulse, pulse_of, recalled
 from trtllm_kit.health.rules import Ruleset
 from trtllm_kit.health.snapshot import Snapshot, Target
-from trtllm_kit.health.sources.gather import found_beside, gather
+from trtllm_kit.health.sources.gather import found_beside, gather, gather_range
 from trtllm_kit.health.state_file import MEMORY, keep, recall
 from trtllm_kit.health.verdict import Skipped, Verdict
 from trtllm_kit.light import dataclass
@@ -95,10 +95,8 @@ def looked_at(target: Target, ruleset: Ruleset, pace: Pace, memory: Memory) -> t
     """Check a target with a memory; returns the verdict and what is to be remembered."""
     known = recalled(memory, time.time())
     if target.via:
-        from trtllm_kit.health.sources.prometheus_api import read_range
-
         known = replace(known, moments=(), pulse={}, pulse_wall_seconds=0.0)  # Prometheus remembers better
-        samples = read_range(target.via, target.url, pace.timeout_seconds, target.access)
+        samples = gather_range(target, pace.timeout_seconds)
     else:
         first = gather(target, pace.timeout_seconds, pulse_of(known))
         samples = take_samples(target, ruleset, pace, first, known)

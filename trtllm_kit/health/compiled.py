@@ -17,6 +17,7 @@ from trtllm_kit.health.access import Access
 from trtllm_kit.health.ranges import Range
 from trtllm_kit.health.rules import Need, Rule, Ruleset, When
 from trtllm_kit.health.snapshot import Target
+from trtllm_kit.health.state_file import remove
 from trtllm_kit.health.verdict import Skipped, State
 
 Question = tuple[Target, Ruleset]
@@ -50,13 +51,19 @@ def recall_question(asked: Mapping[str, Any], folder: str) -> Sequence[Question]
     if asked["discover"]:
         return None  # what is found may be another each time
     try:
-        with open(question_path(asked, folder), "rb") as file:  # noqa: PTH123
+        path = question_path(asked, folder)
+        with open(path, "rb") as file:  # noqa: PTH123
             document = json.loads(file.read())
         if any(digest_of(path) != digest for path, digest in document["made_from"].items()):
             return None
-        return [(_target(target), _ruleset(rules)) for target, rules in document["questions"]]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        questions = [(_target(target), _ruleset(rules)) for target, rules in document["questions"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
+    try:
+        os.utime(path)  # it is in use: what is not is removed one day
+    except OSError:  # a disk that cannot be written
+        return questions
+    return questions
 
 
 def keep_question(
@@ -75,7 +82,7 @@ def keep_question(
             json.dump(document, file, separators=(",", ":"))
         os.replace(partial, path)  # noqa: PTH105
     except OSError:
-        return
+        remove(partial)
 
 
 def digest_of(path: str) -> str:

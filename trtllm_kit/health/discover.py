@@ -27,7 +27,7 @@ def discover(where: str) -> list[Target]:
     if where.startswith(CLUSTER):
         from trtllm_kit.health.sources.kubectl import pods_json
 
-        return _some(list(pods(json.loads(pods_json(where.removeprefix(CLUSTER))))), where)
+        return _some(list(pods(_json(pods_json(where.removeprefix(CLUSTER)), where))), where)
     path = Path(where)
     if path.is_dir():
         return _some(list(scraped(_yaml(path / _MONITORING))), where)
@@ -40,6 +40,17 @@ def discover(where: str) -> list[Target]:
     if isinstance(document, dict) and "items" in document:
         return _some(list(pods(document)), where)
     return read_targets(path)
+
+
+def _json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"the pods of {where} are not known",
+            why=f"kubectl ended well and printed no JSON: {error}",
+            hint=f"kubectl get pods -l {where.removeprefix(CLUSTER)} -o json",
+        ) from None
 
 
 def _some(targets: list[Target], where: str) -> list[Target]:
@@ -71,23 +82,30 @@ def _part(item: Any, key: str) -> Mapping[str, Any]:
 
 
 def _metrics_port(spec: Mapping[str, Any]) -> int:
-    for container in spec.get("containers") or []:
-        for port in _part({"p": container}, "p").get("ports") or []:
+    for container in _mappings(spec.get("containers")):
+        for port in _mappings(container.get("ports")):
             if port.get("name") in _PORT_NAMES and isinstance(port.get("containerPort"), int):
                 return int(port["containerPort"])
     return _PORT
 
 
+def _mappings(values: Any) -> list[Mapping[str, Any]]:
+    """Return the mappings of a list; of what is none, nothing."""
+    return [value for value in values if isinstance(value, dict)] if isinstance(values, list) else []
+
+
 def scraped(document: Any) -> Iterator[Target]:
     """List the static targets of a Prometheus configuration, without those of the DCGM exporter."""
     jobs = document.get("scrape_configs") if isinstance(document, dict) else None
-    for job in jobs or []:
-        if job.get("job_name") == "dcgm":
+    for job in _mappings(jobs):
+        name = job.get("job_name", "")
+        if name == "dcgm":
             continue
         path = job.get("metrics_path", "/metrics")
-        for group in job.get("static_configs") or []:
-            for address in group.get("targets") or []:
-                yield Target(f"{job.get('scheme', 'http')}://{address}{path}", name=f"{job['job_name']}/{address}")
+        for group in _mappings(job.get("static_configs")):
+            addresses = group.get("targets")
+            for address in addresses if isinstance(addresses, list) else []:
+                yield Target(f"{job.get('scheme', 'http')}://{address}{path}", name=f"{name}/{address}")
 
 
 def _yaml(path: Path) -> Any:

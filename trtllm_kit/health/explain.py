@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from trtllm_kit.health.rules import Rule, Ruleset, When
 from trtllm_kit.health.verdict import Finding, State, Verdict
+from trtllm_kit.printable import printable
 
 _WHEN = {
     When.ALWAYS: "",
@@ -23,7 +24,7 @@ def explained(verdict: Verdict, ruleset: Ruleset) -> str:
         lines.extend(_walked(finding, rules.get(finding.rule)))
     lines.extend(f"{skip.rule}: not judged: {skip.reason}" for skip in verdict.not_judged)
     lines.extend(f"{skip.rule}: not applicable: {skip.reason}" for skip in verdict.not_applicable)
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def _walked(finding: Finding, rule: Rule | None) -> Iterator[str]:

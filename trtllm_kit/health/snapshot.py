@@ -81,6 +81,8 @@ class Outcome(StrEnum):
     """The server's certificate is not good for it: expired, of another name, or of nobody who is trusted."""
     NO_ADDRESS = "no-address"
     """The URL has no meaning or its host name no address."""
+    NO_SECRET = "no-secret"  # noqa: S105  # it says that there is none
+    """The secret to ask with, which was named, is not there or is none."""
 
 
 @dataclass(frozen=True)

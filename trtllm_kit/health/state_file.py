@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from _thread import get_ident
 from collections.abc import Mapping
+from dataclasses import replace
 
 from trtllm_kit.health.memory import NOTHING, Memory, as_document, read_memory
 from trtllm_kit.health.snapshot import Target
@@ -19,6 +21,12 @@ from trtllm_kit.health.verdict import Finding, Kind, State
 STATE_VARIABLE = "TRTKIT_STATE"
 MEMORY = "memory"
 MOST_BYTES = 4 << 20
+MOST_QUESTIONS = 512
+"""Compiled questions that are kept; each is some 10 KiB."""
+KEPT_SECONDS = 30 * 86_400.0
+"""How long what no check has used is kept."""
+_UNTOLD = "not told"
+"""Stands for what was told when nobody could be: no verdict reads like it, so the next one is told."""
 
 
 def state_folder(environment: Mapping[str, str]) -> str:
@@ -65,5 +73,39 @@ def keep(path: str, memory: Memory) -> str:
             file.write(text)
         os.replace(partial, path)  # noqa: PTH105
     except OSError as error:
+        remove(partial)
         return f"{path}: {error.strerror or error}"
     return ""
+
+
+def keep_untold(path: str) -> None:
+    """Leave for the next check that nobody could be told of this one; where nothing can be written, it tells anyway."""
+    memory, _ = recall(path)
+    keep(path, replace(memory, told=_UNTOLD))
+
+
+def tidy(folder: str) -> None:
+    """Remove what no check has used for a month, and the questions least lately used beyond ``MOST_QUESTIONS``.
+
+    Only files of the names that checks give are touched; what cannot be removed stays.
+    """
+    import re
+
+    ours = re.compile(r"(question-)?[0-9a-f]{24}\.json(\.[0-9.]+\.partial)?")
+    try:
+        with os.scandir(folder) as entries:
+            used = [(one.stat().st_mtime, one.path) for one in entries if ours.fullmatch(one.name)]
+    except OSError:
+        return
+    before = time.time() - KEPT_SECONDS
+    questions = sorted((when, path) for when, path in used if os.path.basename(path).startswith("question-"))  # noqa: PTH119
+    for path in {path for when, path in used if when < before} | {path for _, path in questions[:-MOST_QUESTIONS]}:
+        remove(path)
+
+
+def remove(path: str) -> None:
+    """Remove a file if it is there and that is allowed."""
+    try:
+        os.unlink(path)  # noqa: PTH108
+    except OSError:
+        return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -55,9 +56,9 @@ def _read(entry: Any, where: str, problems: list[str]) -> Target:
     problems.extend(f"{where}.{key}: unknown key" for key in sorted(entry.keys() - _KEYS))
     wrong = [key for key in _TEXTS if not isinstance(entry.get(key, ""), str)]
     wrong += [key for key in _LISTS if not _is_list(entry.get(key, []), str)]
-    wrong += [] if _is_list(entry.get("ranks", []), int) else ["ranks"]
+    wrong += [] if _is_list(entry.get("ranks", []), int) and min(entry.get("ranks") or [1]) > 0 else ["ranks"]
     wrong += [] if isinstance(entry.get("nvml", False), bool) else ["nvml"]
-    wrong += [] if isinstance(entry.get("start_grace_seconds", 0), int | float) else ["start_grace_seconds"]
+    wrong += [] if _is_span(entry.get("start_grace_seconds", 0)) else ["start_grace_seconds"]
     problems.extend(f"{where}.{key}: {entry[key]!r} is of the wrong kind" for key in wrong)
     known: dict[str, Any] = {key: _frozen(entry[key]) for key in entry if key in _KEYS}
     return Target(**known)
@@ -65,6 +66,10 @@ def _read(entry: Any, where: str, problems: list[str]) -> Target:
 
 def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _is_span(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def _is_list(value: Any, kind: type) -> bool:

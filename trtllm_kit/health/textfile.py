@@ -51,4 +51,5 @@ def write_textfile(path: str, verdicts: Sequence[Verdict]) -> None:
     try:
         write_to_textfile(path, registry_of(verdicts))
     except OSError as error:
+        error.filename, error.filename2 = path, None  # not that of the partial file beside it
         raise storage_error(error, "writing the verdict for the textfile collector") from None

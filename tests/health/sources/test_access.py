@@ -141,12 +141,18 @@ def test_a_token_that_is_none_is_refused_without_showing_it(text: str, tmp_path:
     assert not text or text not in str(raised.value)
 
 
+def test_a_login_that_is_no_text_is_refused() -> None:
+    """Bytes that are no UTF-8 in the variable are no user and password."""
+    with pytest.raises(NoSecret, match="no text in UTF-8"):
+        authorization(Access(environment=True), {"TRTKIT_BASIC_AUTH": "u:\udcff"})
+
+
 def test_a_secret_that_is_not_there_is_unknown(tmp_path: Path) -> None:
     """Without its token the question is not asked."""
     seen: list[bytes] = []
     with stub_server(answers(engine_page()), seen) as url:
         answer = get(url, 2.0, access=Access(bearer_file=str(tmp_path / "none")))
-    assert (Outcome.NO_ADDRESS, []) == (answer.outcome, seen)
+    assert (Outcome.NO_SECRET, []) == (answer.outcome, seen)
 
 
 def test_no_secret_is_shown_or_kept(tmp_path: Path, own_state: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
-import time
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,14 +52,17 @@ def test_a_page_beside_that_fails_is_unknown_and_takes_nothing_away() -> None:
     assert (State.UNKNOWN, State.OK) == (states(verdict)["source"], states(verdict)["scrape"])
 
 
-def test_a_page_beside_that_hangs_costs_one_time_out() -> None:
-    """Pages are read at the same time, so two that hang take as long as one."""
-    with stub_server(answers(engine_page())) as url, stub_server(drips(b"HTTP/1.1 200 OK\r\n\r\n")) as slow:
-        begun = time.monotonic()
-        snapshot = gather(Target(url, beside=(slow, slow)), 1.0)
-    assert time.monotonic() - begun < 3.0
-    assert snapshot.ok
-    assert 2 == len(snapshot.beside_failed)
+def test_pages_beside_are_read_at_the_same_time() -> None:
+    """Each of two pages answers only while the other is asked as well, and both are read."""
+    both = threading.Barrier(2, timeout=10.0)
+
+    def serve(connection: socket.socket) -> None:
+        both.wait()
+        answers("a 1\n")(connection)
+
+    with stub_server(answers(engine_page())) as url, stub_server(serve) as slow:
+        snapshot = gather(Target(url, beside=(slow, slow)), 10.0)
+    assert (True, ()) == (snapshot.ok, snapshot.beside_failed)
 
 
 def record(**changes: object) -> dict[str, object]:
@@ -147,8 +151,10 @@ def test_some_phrases_need_a_flood(tmp_path: Path) -> None:
 
 
 def test_a_log_that_cannot_be_read_is_unknown(tmp_path: Path) -> None:
-    """A log that is not there tells nothing, which is not OK."""
-    assert [State.UNKNOWN] == [finding.state for finding in read_logs([str(tmp_path / "none")], {})[1]]
+    """A log that is not there tells nothing, which is not OK; nor does a pipe, which nobody waits for."""
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("none", "pipe"):
+        assert [State.UNKNOWN] == [finding.state for finding in read_logs([str(tmp_path / name)], {})[1]]
 
 
 def test_a_huge_log_is_read_at_its_end(tmp_path: Path) -> None:
@@ -160,6 +166,18 @@ def test_a_huge_log_is_read_at_its_end(tmp_path: Path) -> None:
         file.seek(0, os.SEEK_END)
         file.write(b"No free slots\n")
     assert ["No free slots"] == [finding.subject for finding in read_logs([str(log)], {})[1]]
+
+
+def test_the_canary_shows_no_password() -> None:
+    """The user and password in a canary's URL stand in no finding."""
+    finding = generate("http://user:s3cr3t@h/generate", 1.0)
+    assert (State.UNKNOWN, False) == (finding.state, "s3cr3t" in f"{finding.source}{finding.message}{finding.advice}")
+
+
+def test_a_number_beyond_all_floats_is_not_believed() -> None:
+    """An integer of 400 digits in an iteration record is infinite, not a crash."""
+    families, problem = read_records(b'[{"iter": %s}]' % (b"9" * 400))
+    assert ({"trtkit_iterations_total": {(): float("inf")}}, "") == (families, problem)
 
 
 def test_one_token_is_a_living_server() -> None:

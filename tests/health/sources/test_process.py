@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from trtllm_kit.health.sources import process
 
 
@@ -13,6 +15,12 @@ def test_this_process_lives() -> None:
     """The process that asks is running, and so is the one of another user."""
     assert process.is_running(os.getpid())
     assert process.is_running(1)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1 << 70])
+def test_what_is_no_number_of_a_process_is_not_running(number: int) -> None:
+    """Zero and below name groups of processes, and a number beyond all is nobody's."""
+    assert not process.is_running(number)
 
 
 def test_a_process_that_ended_is_gone_even_before_it_is_reaped() -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from trtllm_kit.health.access import ANYBODY
 from trtllm_kit.health.snapshot import Snapshot, Target
@@ -14,6 +15,7 @@ from trtllm_kit.health.verdict import Finding, Kind, State
 EXPIRED = "expired-engine"
 RANKS = "ranks"
 Logs = Mapping[str, tuple[int, int]]
+Read = TypeVar("Read")
 
 
 def gather(target: Target, timeout_seconds: float, before: Snapshot | None = None) -> Snapshot:
@@ -21,27 +23,45 @@ def gather(target: Target, timeout_seconds: float, before: Snapshot | None = Non
 
     A page beside it that cannot be read takes nothing away; it is in ``beside_failed``.
     """
+
+    def own_page() -> Snapshot:
+        return scrape(target.url, timeout_seconds, before=before, access=target.access)
+
     if not target.beside and not target.nvml:
-        return _with_process(target, scrape(target.url, timeout_seconds, before=before, access=target.access))
-    found: list[Snapshot | None] = [None] * (len(target.beside) + 1)
-    urls = (target.url, *target.beside)
+        return _with_process(target, own_page())
+    main, others = _beside(target, timeout_seconds, own_page)
+    return _with_process(target, _merged(target, main, others))
 
-    def read(place: int) -> None:
-        own = place == 0  # the pages beside it are of somebody else, to whom its secrets are not told
-        access = target.access if own else ANYBODY
-        found[place] = scrape(urls[place], timeout_seconds, before=before if own else None, access=access)
 
+def gather_range(target: Target, timeout_seconds: float) -> tuple[Snapshot, ...]:
+    """Read what a Prometheus has seen of a target and, at the same time, what stands beside it: that is of now."""
+    from trtllm_kit.health.sources.prometheus_api import read_range
+
+    def seen() -> tuple[Snapshot, ...]:
+        return read_range(target.via, target.url, timeout_seconds, target.access)
+
+    if not target.beside and not target.nvml:
+        return seen()
+    samples, others = _beside(target, timeout_seconds, seen)
+    return (*samples[:-1], _merged(target, samples[-1], others))
+
+
+def _beside(target: Target, timeout_seconds: float, own: Callable[[], Read]) -> tuple[Read, list[Snapshot | None]]:
+    """Read the pages beside a target in threads while ``own`` reads its own; None for one that was not done in time."""
     from threading import Thread
 
-    threads = [Thread(target=read, args=(place,), daemon=True) for place in range(1, len(urls))]
+    found: list[Snapshot | None] = [None] * len(target.beside)
+
+    def read(place: int) -> None:  # they are of somebody else, to whom the target's secrets are not told
+        found[place] = scrape(target.beside[place], timeout_seconds, access=ANYBODY)
+
+    threads = [Thread(target=read, args=(place,), daemon=True) for place in range(len(found))]
     for thread in threads:
         thread.start()
-    read(0)
+    made = own()
     for thread in threads:
         thread.join(timeout_seconds)
-    main = found[0]
-    assert main is not None  # noqa: S101  # read in this thread
-    return _with_process(target, _merged(target, main, found[1:]))
+    return made, list(found)
 
 
 def _merged(target: Target, main: Snapshot, others: Sequence[Snapshot | None]) -> Snapshot:

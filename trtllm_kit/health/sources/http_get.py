@@ -82,7 +82,7 @@ def get(
     except _Failed as failure:
         return failure.answer
     except NoSecret as missing:
-        return Answer(Outcome.NO_ADDRESS, str(missing))
+        return Answer(Outcome.NO_SECRET, str(missing))
     except TimeoutError:
         return Answer(Outcome.TIMEOUT, f"no complete answer within {timeout_seconds:g} s")
     except ConnectionRefusedError:

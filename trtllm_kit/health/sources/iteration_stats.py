@@ -8,6 +8,7 @@ each reader but one the Prometheus page instead.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,8 +60,16 @@ def read_records(body: bytes) -> tuple[Families, str]:
     for family, path in _FIELDS.items():
         value = _at(records[-1], path)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            found[family] = {_NONE: float(value)}
+            found[family] = {_NONE: _number(value)}
     return (found, "") if found else ({}, "the records of iterations hold none of the known numbers")
+
+
+def _number(value: float) -> float:
+    """Return an integer beyond all floats as infinite, which nobody believes."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _at(record: Mapping[str, Any], path: tuple[str, ...]) -> Any:

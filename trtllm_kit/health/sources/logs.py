@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Mapping, Sequence
 
 from trtllm_kit.health.verdict import Finding, Kind, State
@@ -57,6 +59,8 @@ def read_logs(
 
 
 def _new_part(path: str, before: tuple[int, int] | None) -> tuple[str, tuple[int, int]]:
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # a pipe would keep the check waiting
+        raise OSError(errno.EINVAL, "it is no ordinary file")
     with open(path, "rb") as file:  # noqa: PTH123  # pathlib: 4 ms
         found = os.fstat(file.fileno())
         begin = before[1] if before is not None and before[0] == found.st_ino and before[1] <= found.st_size else 0

@@ -8,10 +8,12 @@ _GONE_STATES = frozenset(("", "Z", "X", "x"))
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of this machine lives; a zombie does not."""
+    """Whether a process of this machine lives; a zombie does not, nor what is no process's number."""
+    if pid <= 0:  # which would ask a group, or everybody
+        return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

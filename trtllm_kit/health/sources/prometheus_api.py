@@ -52,7 +52,7 @@ def read_range(via: str, url: str, timeout_seconds: float, access: Access = ANYB
     )
 
 
-_ITS_OWN = frozenset((Outcome.REFUSED, Outcome.TIMEOUT, Outcome.BROKEN, Outcome.HTTP_ERROR))
+_ITS_OWN = frozenset((Outcome.REFUSED, Outcome.TIMEOUT, Outcome.BROKEN, Outcome.HTTP_ERROR, Outcome.CERTIFICATE))
 """What befalls Prometheus says nothing of the server."""
 
 
@@ -69,7 +69,7 @@ def _moments(body: bytes) -> dict[float, _SERIES] | None:
             name, labels = _name(row["metric"])
             for at, value in row["values"]:
                 moments.setdefault(float(at), {}).setdefault(name, {})[labels] = float(value)
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
         return None
     return moments
 
