@@ -71,13 +71,15 @@ def test_request_metrics_tell_waiting_from_queued() -> None:
 
 
 def test_the_kits_own_series_are_marked() -> None:
-    """Queued requests, the heartbeat and counts of drafts are all that trtkit's model adds to upstream's backend."""
+    """Queued requests, the heartbeat, drafts and times of tokens are all that trtkit's model adds to upstream's."""
     marked = [(family.label, value.name) for family in metric_families() for value in family.values if value.kit_only]
     assert [
         ("request_type", "queued"),
         ("general_type", "heartbeat"),
         ("speculation", "drafted"),
         ("speculation", "accepted"),
+        ("response_metric_type", "time_to_first_token"),
+        ("response_metric_type", "time_per_output_token"),
     ] == marked
 
 
