@@ -39,6 +39,7 @@ and ``try:`` one command or one key to change; names from files are escaped, so 
         ├── LockTimeout             KIT-ARTIFACT-002
         ├── StorageError            KIT-ARTIFACT-003
         ├── ManifestError           KIT-ARTIFACT-004
+        ├── ResultUnfit             KIT-BENCH-001
         ├── MeasuringFailed         KIT-DOCTOR-001
         ├── MissingExtra            KIT-ENVIRONMENT-001
         ├── MissingTool             KIT-ENVIRONMENT-002

@@ -138,8 +138,9 @@ def test_a_server_reads_its_repository_from_a_config_map(
     checkpoint = str((repository / "tensorrt_llm/1/checkpoint").resolve())
     at = {"serve": plan.serve.model_copy(update={"checkpoint_path": "/models/checkpoint"})}
     there = plan.model_copy(update=at)
+    image = Deploy(name="real", drain=10.0, image="trtkit:1")  # the release's own lacks trtkit
     made_for_pods = subject_of(
-        there, repository=repository_files(there, Path("/repository")), in_pods=True, linked=False
+        there, repository=repository_files(there, Path("/repository")), in_pods=True, linked=False, deploy=image
     )
     files = kubernetes_files(made_for_pods)
     config = of_kind(files, "ConfigMap")["data"]
