@@ -184,3 +184,14 @@ def test_link_errors_add_up_under_both_names() -> None:
         reading = between("nvlink_errors", text % (1, 1), text % (3, 4), "G")
         assert isinstance(reading, Reading)
         assert 5 == reading.value
+
+
+def test_a_kind_of_link_error_that_is_not_in_both_samples_is_no_zero() -> None:
+    """A counter that comes, goes or takes another's place is compared with nothing: it hides no growth, makes none."""
+    flit, replay = (f'DCGM_FI_DEV_NVLINK_{kind}_ERROR_COUNT_TOTAL{{UUID="G"}} %d\n' for kind in ("CRC_FLIT", "REPLAY"))
+    assert between("nvlink_errors", flit % 1, flit % 3 + replay % 900, "G") is None
+    assert between("nvlink_errors", flit % 9 + replay % 900, flit % 3, "G") is None
+    assert isinstance(between("nvlink_errors", flit % 1, replay % 900, "G"), NoReading)
+    reading = between("nvlink_errors", replay % 1, replay % 3, "G")
+    assert isinstance(reading, Reading)
+    assert 2 == reading.value

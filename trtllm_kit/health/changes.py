@@ -205,15 +205,18 @@ def _queue_to_compute(before: Tally, after: Tally, seconds: float) -> Reading | 
 
 @once
 def _link_errors(snapshot: Snapshot) -> Tallies:
-    """Count the errors of all links of each GPU."""
+    """Count the errors of all links of each GPU, behind which kinds there are: others are no zeros."""
     kinds = [gpus.by_gpu(snapshot, families)[1] for families in gpus.NVLINK]
     names = {gpu for values in kinds for gpu in values}
-    return {gpu: tuple(values.get(gpu, 0.0) for values in kinds) for gpu in names}
+    there = {gpu: [number for number, values in enumerate(kinds) if gpu in values] for gpu in names}
+    return {gpu: (float(sum(1 << one for one in of)), *(kinds[one][gpu] for one in of)) for gpu, of in there.items()}
 
 
 def _grown(source: str) -> Callable[[Tally, Tally, float], Reading | NoReading]:
     def between(before: Tally, after: Tally, _seconds: float) -> Reading | NoReading:
-        return Reading(math.fsum(after) - math.fsum(before), Unit.COUNT, source)
+        if before[0] != after[0]:
+            return NoReading(Trouble.MISSING, "the two samples have other kinds of these counters", source)
+        return Reading(math.fsum(after[1:]) - math.fsum(before[1:]), Unit.COUNT, source)
 
     return between
 
