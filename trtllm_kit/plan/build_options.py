@@ -13,13 +13,17 @@ from trtllm_kit.spec.adapter import AdapterFacts
 from trtllm_kit.spec.model import Experts
 from trtllm_kit.spec.profile_build import OptionValue
 from trtllm_kit.units import counted
-from trtllm_kit.upstream.builder import fp8_attention_formats, reduces_in_norm, takes_stages_in_norm
+from trtllm_kit.upstream.builder import (
+    fp8_attention_capability,
+    fp8_attention_formats,
+    reduces_in_norm,
+    takes_stages_in_norm,
+)
 from trtllm_kit.upstream.speculation import builder_mode
 from trtllm_kit.upstream.trtllm_build import adapter_module, build_flag
 
 Option = tuple[str, Decided[OptionValue]]
 ON, OFF = "enable", "disable"
-_ADA, _HOPPER = 89, 90
 _BY_ROW = "FP8_PER_CHANNEL_PER_TOKEN"
 
 
@@ -167,8 +171,9 @@ def _paged(case: BuildCase) -> tuple[bool, str]:
         return False, "it cannot read an INT8 KV cache"
     if cache == "fp8" and case.of.algo not in fp8_attention_formats(case.version):
         return False, f"with an FP8 KV cache it needs {' or '.join(fp8_attention_formats(case.version))} weights"
-    if cache == "fp8" and case.plan.compute_capability < _ADA:
-        return False, f"with an FP8 KV cache it needs compute capability {_ADA}"
+    least = fp8_attention_capability(case.version)
+    if cache == "fp8" and case.plan.compute_capability < least:
+        return False, f"with an FP8 KV cache it needs compute capability {least}"
     needs = {"block reuse": runtime.enable_block_reuse.value, "chunked prefill": runtime.chunked_prefill.value,
              "speculation": case.is_draft or case.mode is not None}  # fmt: skip
     wanted = [name for name, needed in needs.items() if needed]
@@ -180,8 +185,9 @@ def _fp8_attention(case: BuildCase, *, paged: bool) -> tuple[bool, str]:
         return False, "the KV cache is not FP8"
     if case.of.algo not in fp8_attention_formats(case.version):
         return False, "the weights have no FP8 scales for it"
-    if case.plan.compute_capability < _ADA:
-        return False, f"it needs compute capability {_ADA}"
+    least = fp8_attention_capability(case.version)
+    if case.plan.compute_capability < least:
+        return False, f"it needs compute capability {least}"
     return True, "paged attention over an FP8 KV cache" if paged else "the KV cache and the weights are FP8"
 
 

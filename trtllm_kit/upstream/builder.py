@@ -15,6 +15,8 @@ Rule = Literal["reduce_fusion", "reduce_fusion_stages", "fp8_attention"]
 class _Row(Fact):
     name: Rule
     values: tuple[str, ...] = ()
+    least_capability: int = 0
+    """The first compute capability, times ten, whose kernels do it."""
 
 
 class Bound(Fact):
@@ -71,6 +73,11 @@ def takes_stages_in_norm(version: str) -> bool:
 def fp8_attention_formats(version: str) -> tuple[str, ...]:
     """Return the formats of weights with which that release reads an FP8 KV cache in paged context attention."""
     return _values("fp8_attention", version)
+
+
+def fp8_attention_capability(version: str) -> int:
+    """Return the first compute capability, times ten, that reads an FP8 KV cache in context attention there."""
+    return next((row.least_capability for row in _rows() if row.name == "fp8_attention" and row.holds(version)), 0)
 
 
 def mode_bounds(mode: str, version: str) -> tuple[Bound, ...]:

@@ -51,6 +51,8 @@ class Combination(Fact):
     name: Name
     note: str
     """What is known of them, as the end of a sentence that begins with the two."""
+    capability: int | None = None
+    """The one compute capability, times ten, that it is known of; None for all."""
 
 
 def combination(name: Name, version: str) -> Combination | None:

@@ -67,12 +67,7 @@ def kv_format(case: Case) -> Iterator[Finding]:
     yield from _with_cache(case, "fp8_kv_cache_with_qwen2", case.plan.model.family == "qwen2" and chosen == "fp8")
     reuses = case.plan.runtime.enable_block_reuse.value and case.plan.layout.value == "tensorrt_llm"
     yield from _with_cache(case, "int8_kv_cache_with_block_reuse", chosen == "int8" and reuses)
-    old_gpu = case.plan.compute_capability == _ADA
-    yield from _with_cache(case, "fp8_kv_cache_with_w4a8_on_ada", chosen == "fp8" and old_gpu and _has_w4a8(formats))
-
-
-_ADA = 89
-"""Compute capability 8.9, times ten."""
+    yield from _with_cache(case, "fp8_kv_cache_with_w4a8_on_ada", chosen == "fp8" and _has_w4a8(formats))
 
 
 def _has_w4a8(formats: Formats) -> bool:
@@ -82,7 +77,7 @@ def _has_w4a8(formats: Formats) -> bool:
 def _with_cache(case: Case, name: KvCombination, applies: bool) -> Iterator[Finding]:
     """Yield what is known of a KV cache format together with something else, where both are asked for."""
     known = combination(name, case.plan.release.value)
-    if not applies or known is None:
+    if not applies or known is None or known.capability not in (None, case.plan.compute_capability):
         return
     what, compared, suggestion = _TOGETHER[name]
     asked = {"family": case.plan.model.family, "weights": case.plan.quantization.weights.value}
