@@ -62,8 +62,10 @@ def show(document: dict[str, Any]) -> None:
 
 
 def test_a_whole_result_is_read() -> None:
-    """What the bench writes is what it reads."""
-    show(require_result(whole()))
+    """What the bench writes is what it reads, with nothing changed or left out."""
+    read = require_result(whole())
+    assert whole() == read
+    show(read)
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,10 @@ def test_what_would_change_nothing_is_refused(given: dict[str, Any], named: str)
     ],
 )
 def test_what_makes_a_run_is_taken(given: dict[str, Any]) -> None:
-    """Legal loads pass."""
+    """Legal loads pass, while the same with an option that nothing reads does not."""
     require_sense(NOTHING | given)
+    with pytest.raises(UsageError):
+        require_sense(NOTHING | given | {"shortest": float("nan")})
 
 
 @pytest.mark.parametrize("text", ["sk-secret1", "Bearer sk-secret1:", "X: sk-secret1\r\nY: 1", "Host: sk-secret1"])
