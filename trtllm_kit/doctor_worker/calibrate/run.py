@@ -99,8 +99,10 @@ class Results:
         say(f"{name}: {len(taken)} rows, {seconds:.1f} s")
 
     def write(self) -> None:
-        """Write all that was measured up to now."""
-        self.file.write_text(json.dumps(self.told, separators=(",", ":")) + "\n")
+        """Replace the file by all that was measured up to now; who is killed in it leaves the one before."""
+        partial = self.file.with_name(f"{self.file.name}.partial")
+        partial.write_text(json.dumps(self.told, separators=(",", ":")) + "\n")
+        partial.replace(self.file)
 
 
 def say(line: str) -> None:
