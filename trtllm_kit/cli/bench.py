@@ -6,27 +6,53 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
+from trtllm_kit.cli.bench_options import (
+    ApiOption,
+    ArrivalsOption,
+    ConcurrencyOption,
+    CsvOption,
+    DurationOption,
+    GpuHourPriceOption,
+    GpusOption,
+    HeaderOption,
+    HistoryOption,
+    HtmlOption,
+    IgnoreEosOption,
+    IslOption,
+    LoadFractionOption,
+    MetricsUrlOption,
+    ModelOption,
+    NameOption,
+    OslOption,
+    OutOption,
+    PrefixesOption,
+    RampOption,
+    RateOption,
+    RepeatsOption,
+    RequestsOption,
+    ScenarioOption,
+    SharedPrefixOption,
+    ShortestOption,
+    TemperatureOption,
+    TimeoutOption,
+    TokenizerOption,
+    TopPOption,
+    TraceOption,
+    TurnsOption,
+    UrlArgument,
+    WarmupOption,
+)
 from trtllm_kit.cli.load_options import PercentileOption, SeedOption, SloOption, slo_from
 from trtllm_kit.cli.session import Session, heading, table
+from trtllm_kit.cli.shorthand import short_for
 from trtllm_kit.errors import UsageError
 
 RUN = "run"
 
 
-class WithShorthand(TyperGroup):
-    """A group whose verb ``run`` may be left out: ``trtkit bench URL ...``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the verb in front where none is named and no help is asked for."""
-        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
-            args = [RUN, *args]
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
-    cls=WithShorthand,
+    cls=short_for(RUN),
     help="How fast a running deployment is: trtkit bench URL is short for bench run URL.",
     no_args_is_help=True,
 )
@@ -35,115 +61,44 @@ app = typer.Typer(
 @app.command(RUN)
 def run(
     context: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="http://HOST:PORT, https:// or Triton's grpc://.")],
+    url: UrlArgument,
     *,
-    api: Annotated[
-        str | None,
-        typer.Option(
-            "--api", metavar="NAME", help="triton, triton-legacy, openai or openai-chat.", show_default="asked of it"
-        ),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", "-m", metavar="NAME", help="What the server calls the model.")
-    ] = None,
-    scenario: Annotated[
-        str | None,
-        typer.Option("--scenario", metavar="NAME", help="first-to-nth, coding, summarise, multi-turn or agentic."),
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Requests of a JSONL file, at their times.")
-    ] = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--concurrency",
-            metavar="COUNT",
-            min=1,
-            max=4096,
-            help="Users, each with one request under way.",
-            show_default="1",
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", metavar="NUMBER", help="Requests a second, whatever the server does.")
-    ] = None,
-    arrivals: Annotated[
-        str | None,
-        typer.Option(
-            "--arrivals",
-            metavar="KIND",
-            help="Of --rate: poisson, constant or gamma:SPREAD.",
-            show_default="poisson",
-        ),
-    ] = None,
-    ramp: Annotated[
-        str | None, typer.Option("--ramp", metavar="FIRST:LAST", help="A rate that goes from one figure to another.")
-    ] = None,
-    load_fraction: Annotated[
-        float | None,
-        typer.Option("--load-fraction", metavar="SHARE", help="Find the saturation, and run at a share of it."),
-    ] = None,
-    requests: Annotated[
-        int | None,
-        typer.Option("--requests", "-n", metavar="COUNT", min=1, max=1_000_000, show_default="100, 10 a user at least"),
-    ] = None,
-    duration: Annotated[
-        str | None, typer.Option("--duration", metavar="TIME", help="Send nothing more after it, e.g. 60s.")
-    ] = None,
-    warmup: Annotated[
-        int | None,
-        typer.Option(
-            "--warmup", metavar="COUNT", min=0, help="First requests, in no figure.", show_default="one a user"
-        ),
-    ] = None,
-    isl: Annotated[
-        int | None, typer.Option("--isl", metavar="TOKENS", min=1, help="Longest prompt.", show_default="512")
-    ] = None,
-    osl: Annotated[
-        int | None, typer.Option("--osl", metavar="TOKENS", min=1, help="Longest answer.", show_default="128")
-    ] = None,
-    shortest: Annotated[
-        float, typer.Option("--shortest", metavar="SHARE", help="Shortest prompt and answer, of the longest.")
-    ] = 1.0,
-    shared_prefix: Annotated[
-        int, typer.Option("--shared-prefix", metavar="TOKENS", min=0, help="First tokens that prompts have in common.")
-    ] = 0,
-    prefixes: Annotated[
-        int, typer.Option("--prefixes", metavar="COUNT", min=1, help="Different such beginnings, in turn.")
-    ] = 1,
-    turns: Annotated[
-        int, typer.Option("--turns", metavar="COUNT", min=1, help="Requests of a conversation, each on those before.")
-    ] = 1,
-    tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", metavar="FOLDER", help="Count tokens exactly, by the model's own.")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option("--temperature", metavar="NUMBER", min=0)] = None,
-    top_p: Annotated[float | None, typer.Option("--top-p", metavar="SHARE", min=0, max=1)] = None,
-    ignore_eos: Annotated[
-        bool, typer.Option("--ignore-eos", help="Ask for answers of the full length, where the interface can.")
-    ] = False,
+    api: ApiOption = None,
+    model: ModelOption = None,
+    scenario: ScenarioOption = None,
+    trace: TraceOption = None,
+    concurrency: ConcurrencyOption = None,
+    rate: RateOption = None,
+    arrivals: ArrivalsOption = None,
+    ramp: RampOption = None,
+    load_fraction: LoadFractionOption = None,
+    requests: RequestsOption = None,
+    duration: DurationOption = None,
+    warmup: WarmupOption = None,
+    isl: IslOption = None,
+    osl: OslOption = None,
+    shortest: ShortestOption = 1.0,
+    shared_prefix: SharedPrefixOption = 0,
+    prefixes: PrefixesOption = 1,
+    turns: TurnsOption = 1,
+    tokenizer: TokenizerOption = None,
+    temperature: TemperatureOption = None,
+    top_p: TopPOption = None,
+    ignore_eos: IgnoreEosOption = False,
     slo: SloOption = None,
     percentile: PercentileOption = 95,
-    timeout: Annotated[str, typer.Option("--timeout", metavar="TIME", help="Longest silence of a stream.")] = "60s",
-    metrics_url: Annotated[
-        str | None, typer.Option("--metrics-url", metavar="URL", help="The server's metrics page, read meanwhile.")
-    ] = None,
-    repeats: Annotated[int, typer.Option("--repeats", metavar="COUNT", min=1, max=50, help="Runs in all.")] = 1,
-    gpus: Annotated[int | None, typer.Option("--gpus", metavar="COUNT", min=1, help="GPUs behind the URL.")] = None,
-    gpu_hour_price: Annotated[
-        float | None, typer.Option("--gpu-hour-price", metavar="PRICE", min=0, help="Of one GPU, any currency.")
-    ] = None,
+    timeout: TimeoutOption = "60s",
+    metrics_url: MetricsUrlOption = None,
+    repeats: RepeatsOption = 1,
+    gpus: GpusOption = None,
+    gpu_hour_price: GpuHourPriceOption = None,
     seed: SeedOption = 0,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="Sent with each request.")
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the run as JSON.")] = None,
-    csv: Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write each request as CSV.")] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the run as a page.")] = None,
-    history: Annotated[
-        Path | None, typer.Option("--history", metavar="FOLDER", help="Keep the run in a folder, for list and compare.")
-    ] = None,
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="Of the run in the history.")] = "",
+    header: HeaderOption = None,
+    out: OutOption = None,
+    csv: CsvOption = None,
+    html: HtmlOption = None,
+    history: HistoryOption = None,
+    name: NameOption = "",
 ) -> int:
     """Send a load to a running server and measure what its users feel. Exit 1: the SLO is not kept.
 

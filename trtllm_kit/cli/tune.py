@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperGroup
 
 from trtllm_kit.cli.draft_length import draft_length
 from trtllm_kit.cli.load_options import (
@@ -29,7 +28,20 @@ from trtllm_kit.cli.load_options import (
 )
 from trtllm_kit.cli.options import ModelArgument, ProfileOption, VersionOption
 from trtllm_kit.cli.session import Session
+from trtllm_kit.cli.shorthand import short_for
 from trtllm_kit.cli.tune_asked import formats_from, loads_from, machines_from, objective_from, require_places
+from trtllm_kit.cli.tune_options import (
+    EverythingOption,
+    HardwareOption,
+    HtmlOption,
+    MeasureLoadsOption,
+    MeasureOption,
+    ObjectiveOption,
+    OutOption,
+    PowerLimitOption,
+    QuantizationOption,
+    ServedModelOption,
+)
 
 if TYPE_CHECKING:
     from trtllm_kit.spec.hardware import Hardware
@@ -42,18 +54,8 @@ if TYPE_CHECKING:
 SEARCH = "search"
 
 
-class WithShorthand(TyperGroup):
-    """A group whose verb ``search`` may be left out: ``trtkit tune MODEL ...``."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the verb in front where none is named and no help is asked for."""
-        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
-            args = [SEARCH, *args]
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
-    cls=WithShorthand,
+    cls=short_for(SEARCH),
     help="The best configuration for a load and a promise: trtkit tune MODEL --profile NAME is short for tune search.",
     no_args_is_help=True,
 )
@@ -72,50 +74,21 @@ def search(
     rate: RateOption = None,
     slo: SloOption = None,
     percentile: PercentileOption = 95,
-    objective: Annotated[
-        str, typer.Option("--objective", metavar="AIM", help="throughput, latency, cost or energy.")
-    ] = "throughput",
-    hardware: Annotated[
-        str | None,
-        typer.Option("--hardware", metavar="NAMES", help="Machines to choose from.", show_default="the profile's"),
-    ] = None,
-    power_limit: Annotated[
-        str | None,
-        typer.Option("--power-limit", metavar="WATTS", help="Power limits of a GPU to choose from, e.g. 700,1000."),
-    ] = None,
-    quantization: Annotated[
-        str | None,
-        typer.Option(
-            "--quantization",
-            metavar="FORMATS",
-            help="Formats of the weights to choose from.",
-            show_default="bf16, fp8, nvfp4 and the profile's",
-        ),
-    ] = None,
+    objective: ObjectiveOption = "throughput",
+    hardware: HardwareOption = None,
+    power_limit: PowerLimitOption = None,
+    quantization: QuantizationOption = None,
     acceptance: AcceptanceOption = None,
     shared_prefix: PrefixOption = 0,
     shortest: SpreadOption = 0.8,
     gpu_hour_price: PriceOption = None,
     seed: SeedOption = 0,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the winner as a deploy profile.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as a page too.")] = None,
-    measure: Annotated[
-        str | None,
-        typer.Option(
-            "--measure", metavar="URL", help="Correct predictions by what the profile's own deployment takes."
-        ),
-    ] = None,
-    measure_loads: Annotated[
-        str, typer.Option("--measure-loads", metavar="COUNTS", help="Requests at once that it is measured at.")
-    ] = "1,4,16",
-    served_model: Annotated[
-        str, typer.Option("--served-model", metavar="NAME", help="What the measured server calls the model.")
-    ] = "tensorrt_llm",
-    everything: Annotated[
-        bool, typer.Option("--all", help="With --json: every configuration that is out, and what stopped it.")
-    ] = False,
+    out: OutOption = None,
+    html: HtmlOption = None,
+    measure: MeasureOption = None,
+    measure_loads: MeasureLoadsOption = "1,4,16",
+    served_model: ServedModelOption = "tensorrt_llm",
+    everything: EverythingOption = False,
     trtllm_version: VersionOption = None,
 ) -> int:
     """Find how to run MODEL under a profile: ranks, replicas, formats, limits. Exit 1: nothing keeps the SLO."""
