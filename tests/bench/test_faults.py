@@ -50,14 +50,14 @@ def test_a_server_that_is_away_is_counted_and_not_asked_without_pause() -> None:
 def test_a_server_that_restarts_is_found_again() -> None:
     """Requests fail while it is away, and are answered when it is back, on the same port."""
     (port,) = free_ports(1)
-    load = small_load(users=1, requests=40)
+    load = small_load(users=1, requests=200)  # a failure is waited after for 0.2 s: it may be away for 40 s
     began = threading.Event()
 
     def restart() -> None:
         began.wait(5)
         time.sleep(0.5)
-        with token_server(port=port) as _:
-            ended.wait(10)
+        with token_server(first=0.0, gap=0.001, port=port) as _:
+            ended.wait(60)
 
     ended = threading.Event()
     thread = threading.Thread(target=restart, daemon=True)
