@@ -36,6 +36,7 @@ from trtllm_kit.cli import (
     estimate,
     evaluate,
     lint,
+    migrate,
     plan,
     profiles,
     quickstart,
@@ -75,6 +76,7 @@ app.add_typer(upstream.app, name="upstream", epilog=_SHARED)
 app.add_typer(tune.app, name="tune", epilog=_SHARED)
 app.add_typer(bench.app, name="bench", epilog=_SHARED)
 app.add_typer(doctor.app, name="doctor", epilog=_SHARED)
+app.add_typer(migrate.app, name="migrate", epilog=_SHARED)
 for _name, _verb in (
     ("plan", plan.plan),
     ("lint", lint.lint),
