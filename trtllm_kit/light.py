@@ -49,11 +49,14 @@ class _Methods:
 
     def __init__(self, *given: object, **named: object) -> None:
         """Take the fields in their order or by name; raises ``TypeError`` for one missing, unknown or given twice."""
-        names, held = self._names, self.__dict__
+        held, twice = self.__dict__, False
         held.update(self._defaults)
-        held.update(zip(names, given, strict=False))
+        if given:
+            names = self._names
+            held.update(zip(names, given, strict=False))
+            twice = len(given) > len(names) or (bool(named) and not named.keys().isdisjoint(names[: len(given)]))
         held.update(named)
-        if len(given) > len(names) or held.keys() != self._known or not named.keys().isdisjoint(names[: len(given)]):
+        if twice or held.keys() != self._known:
             _complete(self, given, named)
 
     def __setattr__(self, name: str, _value: object) -> NoReturn:

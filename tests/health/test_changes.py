@@ -11,11 +11,13 @@ from trtllm_kit.health.snapshot import NoReading, Reading, Trouble
 SECONDS = 300.0
 
 
-def between(name: str, before: str, after: str, subject: str = "") -> Reading | NoReading | None:
+def between(
+    name: str, before: str, after: str, subject: str = "", seconds: float = SECONDS
+) -> Reading | NoReading | None:
     """Read a change of one subject between two pages, five minutes apart."""
     change = CHANGES[name]
     earlier, later = change.count(snapshot(before))[subject], change.count(snapshot(after))[subject]
-    return compare(change, earlier, later, SECONDS)
+    return compare(change, earlier, later, seconds)
 
 
 def drafts(drafted: float, accepted: float) -> str:
@@ -138,12 +140,20 @@ def queue(queued: float, computed: float) -> str:
     )
 
 
-@pytest.mark.parametrize(("queued", "computed", "expected"), [(600e6, 300e6, 2.0), (30e6, 300e6, 0.1)])
+@pytest.mark.parametrize(("queued", "computed", "expected"), [(600e6, 300e6, 2.0), (330e6, 3300e6, 0.1)])
 def test_queue_over_compute(queued: float, computed: float, expected: float) -> None:
     """Seconds of waiting over seconds of computing, in the time between."""
     reading = between("queue_to_compute", queue(0, 0), queue(queued, computed), "m/1")
     assert isinstance(reading, Reading)
     assert pytest.approx(expected) == reading.value
+
+
+@pytest.mark.parametrize(("queued", "seconds"), [(299e6, 300.0), (239e6, 239.0), (5e6, 1.0)])
+def test_a_moment_of_waiting_is_no_queue(queued: float, seconds: float) -> None:
+    """Less than one waiting request on average, or fewer than four minutes that were watched, tell nothing."""
+    reading = between("queue_to_compute", queue(0, 0), queue(queued, 1e3), "m/1", seconds)
+    assert isinstance(reading, NoReading)
+    assert Trouble.QUIET is reading.trouble
 
 
 def test_a_decoupled_model_has_no_queue_to_speak_of() -> None:

@@ -114,6 +114,12 @@ def test_a_runtime_on_the_cpu_has_no_gpu_rules(runtime: str) -> None:
     assert f"runtime {runtime} computes on the CPU" == reasons["gpu-utilization"]
 
 
+def test_the_transformers_runtime_is_judged_by_its_gpus() -> None:
+    """It computes on a GPU as TensorRT-LLM does."""
+    ruleset = rules_for(profile(runtime="transformers"), hardware("gpu"))
+    assert "gpu-utilization" in {rule.name for rule in ruleset.rules}
+
+
 def test_a_gpu_deployment_has_every_rule() -> None:
     """With a GPU, TensorRT-LLM and speculation only what is shipped off is left out."""
     speculation = {"kind": "ngram", "draft_tokens": 3}

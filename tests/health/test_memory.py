@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.health.support import NOW, SEEDS, TARGET, engine_page, failure, snapshot
+from tests.health.support import NOW, SEEDS, TARGET, engine_page, failure, page, snapshot, snapshots
 from trtllm_kit.health.evaluate import evaluate, next_memory, with_pulse
+from trtllm_kit.health.judge import judge
 from trtllm_kit.health.load import shipped_rules
 from trtllm_kit.health.memory import (
     MOST_MOMENTS,
@@ -120,7 +122,7 @@ def test_counters_of_a_server_that_restarted_are_not_compared() -> None:
 
 def test_a_metric_that_vanished_is_unknown_though_it_need_not_be_there() -> None:
     """Speculation that stops being reported was switched off for good: that is told, and not taken for healthy."""
-    findings = checks([drafts(0, 0), engine_page()], ACCEPTANCE)
+    findings = checks([drafts(0, 0), engine_page() + "trtllm_kv_cache_reused_blocks_total 1\n"], ACCEPTANCE)
     assert [(State.UNKNOWN, Kind.MISSING)] == [(finding.state, finding.kind) for finding in findings]
 
 
@@ -219,6 +221,7 @@ def test_what_is_usual_forgets_slowly() -> None:
     assert pytest.approx(1 + 1 / 288) == grown_usual(usual, 2.0).mean
 
 
+@settings(deadline=2000)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -240,3 +243,18 @@ def test_a_memory_survives_its_file() -> None:
     rules = Ruleset((*SEEDS, ACCEPTANCE))
     memory = next_memory(NOTHING, (sample,), rules, evaluate(TARGET, (sample,), rules))
     assert memory == read_memory(json.loads(json.dumps(as_document(memory))))
+
+
+def test_a_server_that_began_anew_has_lost_nothing() -> None:
+    """trtllm-serve shows its histograms from the first request on: after a restart that is no loss, later it is."""
+    text = page("trtllm-serve-1.3")
+    rule = RULES["ttft-tail"]
+    first = snapshots(text)
+    memory = next_memory(NOTHING, first, Ruleset((rule,)), evaluate(TARGET, first, Ruleset((rule,))))
+    lines = text.splitlines(keepends=True)
+    gauges = "".join(line for line in lines if not re.search(r"_(total|sum|count|bucket)\b", line))
+    lost = "".join(line for line in lines if "time_to_first_token" not in line)
+    (new,), (missing,) = (judge(rule, snapshots(one), memory) for one in (gauges, lost))
+    assert [(State.OK, Kind.MISSING), (State.UNKNOWN, Kind.MISSING)] == [
+        (one.state, one.kind) for one in (new, missing)
+    ]

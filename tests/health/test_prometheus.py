@@ -297,8 +297,8 @@ VALUES = [
     (
         "queue_to_compute",
         [
-            ("nv_inference_queue_duration_us", "", "0+6000000x40"),
-            ("nv_inference_compute_infer_duration_us", "", "0+3000000x40"),
+            ("nv_inference_queue_duration_us", "", "0+24000000x40"),
+            ("nv_inference_compute_infer_duration_us", "", "0+12000000x40"),
         ],
         2,
     ),

@@ -50,6 +50,13 @@ def test_a_running_server_says_where_it_is(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("recorded", "ranks"), [([7, 8], (7, 8)), ("x", ()), ([7, -1, "x", True], (7,)), (None, ())])
+def test_the_ranks_of_a_running_server_are_watched(tmp_path: Path, recorded: object, ranks: tuple[int, ...]) -> None:
+    """The processes that were recorded are ranks; what is no process's number is none; a URL is another server."""
+    folder = repository(tmp_path, FACTS, RECORD | {"ranks": recorded})
+    assert (ranks, ()) == (target_for(folder, None, None).ranks, target_for(folder, "http://h:1/metrics", None).ranks)
+
+
 def test_a_repository_without_a_server_gives_its_port(tmp_path: Path) -> None:
     """Without a run record the manifest's port is asked, and there is no start to be graceful about."""
     missing = str(tmp_path.resolve() / "repo.run.json")
@@ -96,9 +103,11 @@ def test_a_profile_alone_gives_host_and_port(host: str, url: str) -> None:
 
 
 def test_nothing_given_is_a_usage_error() -> None:
-    """Without URL, repository and profile there is nothing to check."""
-    with pytest.raises(UsageError, match="nothing says which server"):
+    """Without anything that names a server there is nothing to check, and every option that would is named."""
+    with pytest.raises(UsageError, match="nothing says which server") as raised:
         target_for(None, None, None)
+    for option in ("--url", "--repository", "--profile", "--targets", "--discover"):
+        assert option in str(raised.value)
 
 
 @pytest.mark.parametrize("record", ["{", "[]", "\x00"])

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from trtllm_kit.health.rules import Ruleset
 from trtllm_kit.health.sources.forks import shared_out
 from trtllm_kit.health.sources.kubectl import pods_json
 from trtllm_kit.health.spark import sparkline
+from trtllm_kit.staging import staged
 
 PROFILE = "cpu-rehearsal-simulated"
 
@@ -175,6 +177,23 @@ def test_a_deployment_for_prometheus_names_its_servers(tmp_path: Path) -> None:
         discover(str(tmp_path))
 
 
+def test_repositories_are_targets(tmp_path: Path) -> None:
+    """A model repository, or a folder of some, names its servers, with the ranks that their records tell."""
+    for number, name in enumerate(("chat", "code")):
+        with staged(tmp_path / name, "repository", "k") as stage:
+            assert stage is not None
+            stage.publish({}, {"ports": {"metrics": 9000 + number}})
+    with staged(tmp_path / "weights", "checkpoint", "k") as stage:
+        assert stage is not None
+        stage.publish({}, {})
+    (tmp_path / "code.run.json").write_text('{"pid": 7, "ranks": [8, 9]}')
+    found = [(target.name, target.url, target.ranks) for target in discover(str(tmp_path))]
+    assert [("chat", "http://127.0.0.1:9000/metrics", ()), ("code", "http://127.0.0.1:9001/metrics", (8, 9))] == found
+    assert ["code"] == [target.name for target in discover(str(tmp_path / "code"))]
+    with pytest.raises(UsageError, match="has no target"):
+        discover(str(tmp_path / "weights"))
+
+
 def test_what_is_found_is_checked(tmp_path: Path) -> None:
     """--discover takes a file of targets, and each is checked."""
     with stub_server(answers(page("triton-2.51-heartbeat-idle-1"), page("triton-2.51-heartbeat-idle-2"))) as url:
@@ -208,6 +227,24 @@ def test_the_table_in_json_is_a_round_a_line() -> None:
 def test_bars(values: list[float | None], expected: str) -> None:
     """The lowest is the lowest bar, the highest the highest, and what is not known a gap."""
     assert expected == sparkline(values)
+
+
+def test_what_goes_wrong_here_leaves_no_copy(tmp_path: Path) -> None:
+    """An error in the share of this process is raised as it is, and the copies that still work are ended."""
+    here = os.getpid()
+
+    def work(share: Any) -> list[int]:
+        if os.getpid() != here:
+            (tmp_path / "copy").write_text(str(os.getpid()))
+            time.sleep(600)
+        while not (tmp_path / "copy").exists() or not (tmp_path / "copy").read_text():
+            time.sleep(0.01)
+        raise ValueError(f"{len(share)} items")
+
+    with pytest.raises(ValueError, match="3 items"):
+        shared_out(work, list(range(6)), 2)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "copy").read_text()), 0)
 
 
 def test_work_is_shared_and_comes_back_in_order() -> None:

@@ -19,6 +19,7 @@ from trtllm_kit.serve.run_record import (
     RunRecord,
     end_recorded,
     is_running,
+    rank_processes,
     read_record,
     record_file,
     run_processes,
@@ -122,6 +123,22 @@ def test_ranks_and_workers_of_a_run_end_with_it(
 
     assert -9 == rank.wait(5)
     assert stranger.poll() is None
+
+
+def test_the_oldest_process_of_each_rank_is_the_rank(
+    prefix: str, spawn: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of what runs as rank 0 and rank 1 the first started of each counts, and what has no rank does not."""
+    monkeypatch.setenv(RUN_MARK, prefix)
+    spawn("launcher")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+    second = spawn("rank 1")
+    time.sleep(0.05)  # the kernel counts starts in hundredths of a second
+    spawn("worker of rank 1")
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    first = spawn("rank 0")
+    assert (first.pid, second.pid) == rank_processes(prefix)
+    assert () == rank_processes(f"{prefix}other")
 
 
 def test_ending_leaves_nothing(tmp_path: Path, prefix: str, spawn: Callable[..., subprocess.Popen[bytes]]) -> None:

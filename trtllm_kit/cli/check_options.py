@@ -35,7 +35,7 @@ OPTIONS: Sequence[CheckOption] = (
     CheckOption(
         ("--discover",),
         str,
-        "Find targets: k8s:LABELS, a folder of deploy's for Prometheus, a JSON file.",
+        "Find targets: k8s:LABELS, a folder that deploy wrote (repositories, Prometheus), a JSON file.",
         metavar="WHERE",
     ),
     CheckOption(("--via",), str, "Prometheus that scrapes the servers, to be asked instead of them.", metavar="URL"),
@@ -43,6 +43,8 @@ OPTIONS: Sequence[CheckOption] = (
     CheckOption(("--nvml",), bool, "Ask the driver about the GPUs of this machine.", default=False),
     CheckOption(("--log",), str, "Log in which to look for known phrases.", metavar="FILE", many=True),
     CheckOption(("--canary",), str, "URL at which to generate one token.", metavar="URL"),
+    CheckOption(("--canary-timeout",), float, "Seconds that it may take; 10 by default.", least=0.1),
+    CheckOption(("--canary-interval",), float, "Seconds that one which went well stands; 60 by default.", least=0),
     CheckOption(("--ca",), str, "Certificates to trust, for https.", metavar="FILE"),
     CheckOption(("--bearer",), str, "File with the bearer token; else TRTKIT_BEARER_TOKEN.", metavar="FILE"),
     CheckOption(("--basic",), str, "File with user:password; else TRTKIT_BASIC_AUTH.", metavar="FILE"),

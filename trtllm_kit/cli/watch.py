@@ -6,15 +6,16 @@ import inspect
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from trtllm_kit.cli.check_health import parameter_of, questions_of
 from trtllm_kit.cli.check_options import OPTIONS
+from trtllm_kit.cli.live_screen import LiveScreen
 from trtllm_kit.cli.session import Session, table
-from trtllm_kit.cli.streams import holds_every_letter, is_terminal, say
+from trtllm_kit.cli.streams import holds_every_letter
 from trtllm_kit.printable import printable
 
 if TYPE_CHECKING:
@@ -25,14 +26,13 @@ if TYPE_CHECKING:
 WIDTH = 32
 """Rounds that a line of bars shows."""
 _NOT_HERE = {"once", "state", "samples", "prom", "exec", "webhook", "explain"}
-_CLEAR = "\033[H\033[2J"
 
 
-class Screen:
+class Seen:
     """What has been seen of each target and number."""
 
     def __init__(self) -> None:
-        self.seen: dict[tuple[str, str], deque[float | None]] = {}
+        self.numbers: dict[tuple[str, str], deque[float | None]] = {}
 
     def rows(self, verdicts: list[Verdict]) -> Iterator[list[str]]:
         """Add a round, and return a row for each number of each target."""
@@ -44,7 +44,7 @@ class Screen:
             target = verdict.name or verdict.url
             state = verdict.state.value
             for measure in verdict.measures:
-                values = self.seen.setdefault((target, measure.label), deque(maxlen=WIDTH))
+                values = self.numbers.setdefault((target, measure.label), deque(maxlen=WIDTH))
                 values.append(measure.value)
                 high = 1.0 if measure.unit.value == "ratio" else None
                 number = "U" if measure.value is None else format_number(measure.value)
@@ -66,14 +66,15 @@ def watch(context: typer.Context, count: int | None = None, **given: Any) -> int
     Pace(1, asked["interval"], asked["timeout"]).checked()
     pace = Pace(1, 0.0, asked["timeout"])
     memories: list[Memory] = [NOTHING] * len(questions)
-    screen, rounds, verdicts = Screen(), 0, list[Any]()
-    while count is None or rounds < count:
-        begun = time.monotonic()
-        verdicts, memories = _round(questions, pace, memories)
-        rounds += 1
-        _show(session, screen, verdicts)
-        if rounds != count:
-            time.sleep(max(0.0, begun + asked["interval"] - time.monotonic()))
+    seen, rounds, verdicts = Seen(), 0, list[Any]()
+    with LiveScreen(plain=session.json) as screen:
+        while count is None or rounds < count:
+            begun = time.monotonic()
+            verdicts, memories = _round(questions, pace, memories)
+            rounds += 1
+            screen.draw(_shown(session, seen, verdicts))
+            if rounds != count:
+                screen.pause(begun + asked["interval"] - time.monotonic())
     return worst(verdict.state for verdict in verdicts).exit_code
 
 
@@ -92,24 +93,24 @@ def _round(questions: list[Question], pace: Any, memories: list[Memory]) -> tupl
     return [verdict for verdict, _ in pairs], [memory for _, memory in pairs]
 
 
-def _show(session: Session, screen: Screen, verdicts: list[Verdict]) -> None:
-    """Draw one round: anew on a terminal, below the last one in a pipe, as one line of JSON where that is wanted."""
+def _shown(session: Session, seen: Seen, verdicts: list[Verdict]) -> Callable[[], str]:
+    """Return what writes one round: a table and what is not well, or one line of JSON where that is wanted."""
     if session.json:
         import json
 
         from trtllm_kit.health.report import as_json
 
-        say(json.dumps([as_json(verdict) for verdict in verdicts]))
-        return
+        line = json.dumps([as_json(verdict) for verdict in verdicts])
+        return lambda: line
     heads = ("target", "state", "number", "now", "healthy", "before")
-    text = table(heads, screen.rows(verdicts))
+    rows = list(seen.rows(verdicts))
     wrong = [
         printable(f"{verdict.name or verdict.url}: {finding.title}: {finding.message}")
         for verdict in verdicts
         for finding in verdict.findings
         if finding.state.value != "OK"
     ]
-    say((_CLEAR if is_terminal(sys.stdout) else "") + "\n".join([text, *wrong]))
+    return lambda: "\n".join([table(heads, rows), *wrong])
 
 
 _SHOWN = [parameter_of(option) for option in OPTIONS if option.name not in _NOT_HERE]

@@ -11,7 +11,7 @@ from trtllm_kit.health.liveness import MODEL_HEARTBEAT, ONE_SERVER, REQUEST_FAIL
 from trtllm_kit.health.metrics import METRICS, active_requests, engine_steps
 from trtllm_kit.health.ranges import format_number
 from trtllm_kit.health.sanity import dead_counters, undefined_labels
-from trtllm_kit.health.snapshot import Measured, NoReading, Outcome, Reading, Snapshot, Target, Trouble
+from trtllm_kit.health.snapshot import Measured, NoReading, Outcome, Reading, Snapshot, Target, Trouble, once_for_all
 from trtllm_kit.health.verdict import LOG, Finding, Kind, Skipped, State
 
 SCRAPE = "scrape"
@@ -29,7 +29,7 @@ _ADVICE = {
     Outcome.TOO_MUCH: "one server shows some hundred series: give its own metrics page, or for the time --timeout",
     Outcome.CERTIFICATE: "renew the certificate, give the name that it is for, or name its authority with --ca",
     Outcome.NO_ADDRESS: "correct the URL, e.g. http://127.0.0.1:8002/metrics",
-    Outcome.NO_SECRET: "correct what --bearer or --basic names, or the variable, and who may read it",
+    Outcome.NO_SECRET: "correct what --bearer, --basic or --ca names, or the variable, and who may read it",
 }
 _DEAD = frozenset({Outcome.REFUSED, Outcome.BROKEN, Outcome.TIMEOUT, Outcome.CERTIFICATE})
 """The server itself does not answer. Every other failure may lie with the question: UNKNOWN."""
@@ -91,6 +91,7 @@ def start_grace_left(target: Target, newest: Snapshot) -> float | None:
     return target.start_grace_seconds - age if 0 <= age < target.start_grace_seconds else None
 
 
+@once_for_all
 def engine_progress(samples: Sequence[Snapshot]) -> tuple[list[Finding], list[Skipped]]:
     """Judge whether the engine of every busy model makes steps, over the newest samples in a row in which it is busy.
 
@@ -143,12 +144,12 @@ def is_frozen(samples: Sequence[Snapshot]) -> bool:
 
 def is_unclear(samples: Sequence[Snapshot]) -> bool:
     """Whether it takes one more sample to tell whether a model lives and moves."""
-    if is_frozen(samples):
-        return True
     if not samples or not samples[-1].ok:
         return False
-    skipped = engine_progress(samples)[1] + model_heartbeat(samples)[1]
-    return any(skip.reason in (TOO_FEW, TWO_SAMPLES) for skip in skipped)
+    (moving, unmoved), (beating, unbeaten) = engine_progress(samples), model_heartbeat(samples)
+    if len(samples) > 1 and any(finding.kind is Kind.STALE for finding in moving + beating):
+        return True
+    return any(skip.reason in (TOO_FEW, TWO_SAMPLES) for skip in unmoved + unbeaten)
 
 
 def _progress_of(

@@ -26,8 +26,11 @@ LEAST_REQUESTS = 20
 """Observations below which a quantile is chance."""
 APPLICATION_XIDS = frozenset((13, 31, 43, 45, 68, 109))
 """Faults of a program, not of the GPU: the list that NVIDIA's device plugin for Kubernetes ignores."""
-_LEAST_QUEUE_SHARE = 0.05
-"""Mean number of waiting requests below which a ratio to the compute time means nothing."""
+LEAST_WAITING = 1.0
+"""Mean number of waiting requests below which a ratio to the compute time means nothing: a burst waits for a moment,
+and a decoupled model's compute time is only that of taking requests over."""
+LEAST_QUEUE_SECONDS = 240.0
+"""Seconds below which a queue is a moment: it is judged over five minutes."""
 _n = format_number
 
 
@@ -197,8 +200,12 @@ def _queue_times(snapshot: Snapshot) -> Tallies:
 def _queue_to_compute(before: Tally, after: Tally, seconds: float) -> Reading | NoReading:
     """Divide the time in Triton's queue by the time of computing."""
     queued, computed = after[0] - before[0], after[1] - before[1]
-    if seconds <= 0 or queued < _LEAST_QUEUE_SHARE * seconds:
-        return NoReading(Trouble.QUIET, "next to nothing waited in Triton's queue", _QUEUE)
+    if seconds < LEAST_QUEUE_SECONDS:
+        reason = f"a queue is judged over {LEAST_QUEUE_SECONDS:.0f} s or more, and {seconds:.0f} s were watched"
+        return NoReading(Trouble.QUIET, reason, _QUEUE)
+    if queued < LEAST_WAITING * seconds:
+        reason = f"{_n(queued / seconds)} requests waited on average, {_n(LEAST_WAITING)} tell"
+        return NoReading(Trouble.QUIET, reason, _QUEUE)
     detail = f"{_n(queued)} s queued, {_n(computed)} s computed"
     return Reading(queued / max(computed, 1e-6 * seconds), Unit.FACTOR, _QUEUE, detail=detail)
 
@@ -273,6 +280,15 @@ CHANGES: Mapping[str, Change] = {
     )
 }  # fmt: skip
 """Every metric of two moments that a rule may name."""
+
+
+_OF_GPUS = frozenset(("nvlink_errors", "gpu_faults"))
+
+
+def counts_requests(snapshot: Snapshot) -> bool:
+    """Whether anything is on the page that grows with requests; after a start some servers show none of it at first."""
+    names = (name for change in CHANGES.values() if change.name not in _OF_GPUS for name in change.families)
+    return any(name in snapshot.series or f"{name}_count" in snapshot.series for name in names)
 
 
 def compare(change: Change, before: Tally, after: Tally, seconds: float) -> Reading | NoReading | None:

@@ -14,7 +14,7 @@ from trtllm_kit.health.rules import Ruleset
 from trtllm_kit.health.snapshot import Snapshot, Target
 from trtllm_kit.health.sources.gather import found_beside, gather, gather_range
 from trtllm_kit.health.state_file import MEMORY, keep, recall
-from trtllm_kit.health.verdict import Skipped, Verdict
+from trtllm_kit.health.verdict import Finding, Skipped, Verdict
 from trtllm_kit.light import dataclass
 
 INTERVAL_SECONDS = 1.0
@@ -23,6 +23,8 @@ TIMEOUT_SECONDS = 4.0
 PATIENCE_SECONDS = 3.0
 """How long an engine or a heartbeat that stands still is watched on: one step may hold a long prompt, and a busy
 machine may let a thread wait."""
+_LEAST_PAUSE_SECONDS = 0.25
+"""Between readings of what seems frozen."""
 _HOUR = 3600.0
 
 
@@ -72,6 +74,11 @@ def check_remembering(target: Target, ruleset: Ruleset, pace: Pace, path: str) -
     """
     memory, lost = recall(path)
     verdict, after = looked_at(target, ruleset, pace, memory)
+    return left(path, memory, lost, verdict, after)
+
+
+def left(path: str, memory: Memory, lost: Finding | None, verdict: Verdict, after: Memory) -> tuple[Verdict, bool]:
+    """Leave ``after`` for the next check where ``memory`` was read and something ``lost``; as ``check_remembering``."""
     told = _signature(verdict)
     changed = told != memory.told and (bool(memory.told) or verdict.state.severity > 0)
     failed = keep(path, replace(after, told=told))
@@ -100,32 +107,47 @@ def looked_at(target: Target, ruleset: Ruleset, pace: Pace, memory: Memory) -> t
     else:
         first = gather(target, pace.timeout_seconds, pulse_of(known))
         samples = take_samples(target, ruleset, pace, first, known)
-    logs, findings = found_beside(target, known.logs, pace.timeout_seconds)
+    return concluded(target, samples, ruleset, known)
+
+
+def concluded(target: Target, samples: Sequence[Snapshot], ruleset: Ruleset, known: Memory) -> tuple[Verdict, Memory]:
+    """Judge samples, with what is no number; returns the verdict and what is to be remembered."""
+    known, findings = found_beside(target, known)
     verdict = evaluate(target, samples, ruleset, known, findings)
-    return verdict, replace(next_memory(known, samples, ruleset, verdict), logs=logs)
+    return verdict, next_memory(known, samples, ruleset, verdict)
 
 
 def take_samples(
     target: Target, ruleset: Ruleset, pace: Pace, first: Snapshot, memory: Memory = NOTHING
 ) -> tuple[Snapshot, ...]:
-    """Read the target at an even pace, oldest first; one reading may do where the check before is remembered.
-
-    A failed reading ends it, for it is the verdict. A busy engine or a heartbeat that seems frozen is read some more,
-    so that one long step is not taken for a hang, nor a short interval for a death.
-    """
-    once = pace.samples is None and last_pulse(memory, first) is not None
-    wanted = 1 if once else pace.samples or ruleset.samples_needed
+    """Read the target at an even pace, oldest first, until that is enough."""
     taken = [first]
-    patient_until = first.monotonic_seconds + wanted * pace.interval_seconds + PATIENCE_SECONDS
-    while taken[-1].ok and (
-        len(taken) < wanted or (_wants_more(taken, memory, once=once) and time.monotonic() < patient_until)
-    ):
-        pause = pace.interval_seconds if len(taken) < wanted else max(pace.interval_seconds, 0.25)
-        time.sleep(max(0.0, taken[-1].monotonic_seconds + pause - time.monotonic()))
+    while (at := next_reading(taken, ruleset, pace, memory)) is not None:
+        time.sleep(max(0.0, at - time.monotonic()))
         taken.append(gather(target, pace.timeout_seconds, taken[-1]))
     return tuple(taken)
 
 
+def next_reading(taken: Sequence[Snapshot], ruleset: Ruleset, pace: Pace, memory: Memory) -> float | None:
+    """Return when to read once more, seconds of the monotonic clock; None when it is enough.
+
+    One reading may do where the check before is remembered. A failed reading ends it, for it is the verdict. A busy
+    engine or a heartbeat that seems frozen is read some more, so that one long step is not taken for a hang, nor a
+    short interval for a death.
+    """
+    newest = taken[-1]
+    if not newest.ok:
+        return None
+    once = pace.samples is None and last_pulse(memory, taken[0]) is not None
+    wanted = 1 if once else pace.samples or ruleset.samples_needed
+    if len(taken) < wanted:
+        return newest.monotonic_seconds + pace.interval_seconds
+    patient_until = taken[0].monotonic_seconds + wanted * pace.interval_seconds + PATIENCE_SECONDS
+    if time.monotonic() >= patient_until or not _wants_more(taken, memory, once=once):
+        return None
+    return newest.monotonic_seconds + max(pace.interval_seconds, _LEAST_PAUSE_SECONDS)
+
+
 def _wants_more(taken: Sequence[Snapshot], memory: Memory, *, once: bool) -> bool:
     watched = with_pulse(taken, memory)
-    return is_frozen(watched) or (once and len(taken) == 1 and is_unclear(watched))
+    return is_unclear(watched) if once and len(taken) == 1 else is_frozen(watched)

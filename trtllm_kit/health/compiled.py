@@ -30,6 +30,8 @@ ASKS = (
     "nvml",
     "log",
     "canary",
+    "canary_timeout",
+    "canary_interval",
     "passive",
     "via",
     "ca",
@@ -37,7 +39,7 @@ ASKS = (
     "basic",
 )
 """The options that say what is asked; all others say how."""
-_FORM = 1
+_FORM = 3
 
 
 def question_path(asked: Mapping[str, Any], folder: str) -> str:
@@ -56,7 +58,8 @@ def recall_question(asked: Mapping[str, Any], folder: str) -> Sequence[Question]
             document = json.loads(file.read())
         if any(digest_of(path) != digest for path, digest in document["made_from"].items()):
             return None
-        questions = [(_target(target), _ruleset(rules)) for target, rules in document["questions"]]
+        rulesets = [_ruleset(rules) for rules in document["rulesets"]]
+        questions = [(_target(target), rulesets[number]) for target, number in document["questions"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     try:
@@ -71,9 +74,12 @@ def keep_question(
 ) -> None:
     """Keep what a question came to; where that is not possible it is asked the long way again."""
     path = question_path(asked, folder)
+    rulesets = list({id(rules): rules for _, rules in questions}.values())  # targets of one call share them
+    numbers = {id(rules): number for number, rules in enumerate(rulesets)}
     document = {
         "made_from": {name: digest_of(name) for name in made_from},
-        "questions": [(_target_document(target), _ruleset_document(rules)) for target, rules in questions],
+        "rulesets": [_ruleset_document(rules) for rules in rulesets],
+        "questions": [(_target_document(target), numbers[id(rules)]) for target, rules in questions],
     }
     partial = f"{path}.{os.getpid()}.partial"
     try:
@@ -94,8 +100,13 @@ def digest_of(path: str) -> str:
         return ""
 
 
+_PLAIN = vars(Target(""))
+"""What a target is where nothing else is said of it."""
+
+
 def _target_document(target: Target) -> dict[str, Any]:
-    return vars(target) | {"access": vars(target.access)}
+    told = {name: value for name, value in vars(target).items() if value != _PLAIN[name]}
+    return told | {"access": vars(target.access)}
 
 
 def _target(document: Mapping[str, Any]) -> Target:

@@ -1,9 +1,10 @@
-"""Targets that are found instead of named: pods of a cluster, the Prometheus configuration of a deployment, a file."""
+"""Targets that are found instead of named: pods of a cluster, what deploy wrote, a file."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,13 @@ _MONITORING = "prometheus.yaml"
 
 
 def discover(where: str) -> list[Target]:
-    """Return the targets of ``k8s:LABELS``, of a folder that ``deploy`` wrote for Prometheus, or of a JSON file.
+    """Return the targets of ``k8s:LABELS``, of a folder that ``deploy`` wrote, or of a JSON file.
 
-    A file holds targets, as ``--targets`` has them, or pods, as ``kubectl get pods -o json`` prints them.
-    Raises ``UsageError`` where there is none, ``StorageError``, ``ProfileError``, and what ``kubectl`` says.
+    A folder is a model repository, with the ranks' processes of its server; one that holds repositories; or one that
+    was written for Prometheus. A file holds targets, as ``--targets`` has them, or pods, as
+    ``kubectl get pods -o json`` prints them.
+    Raises ``UsageError`` where there is none, ``StorageError``, ``ProfileError``, ``ManifestError``, and what
+    ``kubectl`` says.
     """
     if where.startswith(CLUSTER):
         from trtllm_kit.health.sources.kubectl import pods_json
@@ -30,7 +34,8 @@ def discover(where: str) -> list[Target]:
         return _some(list(pods(_json(pods_json(where.removeprefix(CLUSTER)), where))), where)
     path = Path(where)
     if path.is_dir():
-        return _some(list(scraped(_yaml(path / _MONITORING))), where)
+        found = list(scraped(_yaml(path / _MONITORING))) if (path / _MONITORING).is_file() else list(deployed(path))
+        return _some(found, where)
     try:
         document = json.loads(read_text(path))
     except OSError as error:
@@ -58,9 +63,22 @@ def _some(targets: list[Target], where: str) -> list[Target]:
         return targets
     raise UsageError(
         f"{where} has no target",
-        why="there is no running pod with an address in it, or no static target",
-        hint=f"{CLUSTER}app=NAME, a folder with {_MONITORING}, or a JSON file",
+        why="there is no running pod with an address in it, no static target, or no model repository",
+        hint=f"{CLUSTER}app=NAME, a folder that trtkit deploy wrote, or a JSON file",
     )
+
+
+def deployed(folder: Path) -> Iterator[Target]:
+    """List the server of a model repository, or of each repository in a folder, by the repositories' names.
+
+    Raises ``ManifestError`` and ``StorageError``.
+    """
+    from trtllm_kit.artifact import MANIFEST, read_manifest
+    from trtllm_kit.health.target import target_for
+
+    for one in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
+        if (one / MANIFEST).is_file() and read_manifest(one).kind == "repository":
+            yield replace(target_for(one, None, None), name=one.resolve().name)
 
 
 def pods(document: Any) -> Iterator[Target]:

@@ -80,18 +80,28 @@ _n = format_number
 
 
 def by_gpu(snapshot: Snapshot, families: Sequence[Family]) -> tuple[str, Mapping[str, float]]:
-    """Return the first of the families that is there, and its values by GPU; the first one's name and nothing else."""
+    """Return values by GPU, each of the first family that tells of that GPU, and the names of the families.
+
+    Several who report one GPU count once; where nobody does, the first family's name and nothing else.
+    """
+    found: dict[str, float] = {}
+    names: list[str] = []
     for name, scale in families:
-        values = snapshot.series.get(name)
-        if values:
-            found: dict[str, float] = {}
-            for labels, value in values.items():
-                if not BLANK_VALUE <= value < math.inf:
-                    gpu = _gpu(labels)
-                    found[gpu] = _larger(found.get(gpu, -math.inf), value * scale)
-            if found:
-                return name, found
-    return families[0][0], {}
+        told = _told(snapshot.series.get(name, {}), scale)
+        new = {gpu: value for gpu, value in told.items() if gpu not in found}
+        if new:
+            found |= new
+            names.append(name)
+    return "|".join(names) or families[0][0], found
+
+
+def _told(values: Mapping[Labels, float], scale: float) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for labels, value in values.items():
+        if not BLANK_VALUE <= value < math.inf:
+            gpu = _gpu(labels)
+            found[gpu] = _larger(found.get(gpu, -math.inf), value * scale)
+    return found
 
 
 def _larger(one: float, other: float) -> float:
@@ -106,9 +116,27 @@ def _gpu(labels: Labels) -> str:
     return f"{gpu}/{instance}" if instance else gpu
 
 
+def _utilization(snapshot: Snapshot) -> tuple[str, Mapping[str, float]]:
+    """Return the busy share by GPU, without those of the server's own host that it does not use.
+
+    Triton names the GPUs that it sees; an exporter names all of the host, and somebody else may compute on the others.
+    """
+    name, values = by_gpu(snapshot, UTILIZATION)
+    own = {_gpu(labels) for labels in snapshot.series.get(UTILIZATION[0][0], {})}
+    if not own or own >= values.keys():
+        return name, values
+    hosts = {
+        _gpu(labels): dict(labels).get("Hostname", "")
+        for one, _ in UTILIZATION[1:]
+        for labels in snapshot.series.get(one, {})
+    }
+    its = {hosts[gpu] for gpu in own if gpu in hosts}
+    return name, {gpu: value for gpu, value in values.items() if gpu in own or hosts[gpu] not in its}
+
+
 def mean_utilization(snapshot: Snapshot) -> Measured:
     """Average the share of time in which a kernel ran, 0 to 1, over all GPUs; the detail has the extremes."""
-    name, values = by_gpu(snapshot, UTILIZATION)
+    name, values = _utilization(snapshot)
     wrong = _wrong_shares(name, values)
     if wrong is not None:
         return {WHOLE_SERVER: wrong}
@@ -119,7 +147,7 @@ def mean_utilization(snapshot: Snapshot) -> Measured:
 
 def imbalance(snapshot: Snapshot) -> Measured:
     """Subtract the idlest GPU's share of busy time from the busiest one's; one GPU alone is balanced."""
-    name, values = by_gpu(snapshot, UTILIZATION)
+    name, values = _utilization(snapshot)
     wrong = _wrong_shares(name, values)
     if wrong is not None:
         return {WHOLE_SERVER: wrong}

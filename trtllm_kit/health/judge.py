@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from trtllm_kit.health.changes import CHANGES, Change, Tally, compare
+from trtllm_kit.health.changes import CHANGES, Change, Tally, compare, counts_requests
 from trtllm_kit.health.memory import NOTHING, USUAL_AFTER, Memory, Moment, Run
-from trtllm_kit.health.metrics import METRICS, WHOLE_SERVER, active_requests, busy, queue_depth
+from trtllm_kit.health.metrics import METRICS, WHOLE_SERVER, active_requests, busy, queue_depth, with_age_of
 from trtllm_kit.health.ranges import format_number
 from trtllm_kit.health.rules import Rule, When
 from trtllm_kit.health.snapshot import Measured, NoReading, Reading, Snapshot, Trouble, Unit
@@ -77,7 +77,7 @@ def _judge_subject(
     gone = NoReading(Trouble.MISSING, "an earlier sample had it and the newest does not", rule.metric)
     newest, asked = readings[-1] or gone, asks[-1]
     if isinstance(newest, NoReading):
-        vanished = newest is gone or (rule.metric, subject) in memory.seen
+        vanished = newest is gone or _was_seen(rule.metric, subject, memory)
         return _no_reading(rule, subject, newest, _state_without(rule, newest, vanished=vanished))
     if isinstance(asked, NoReading):
         missing = asked.trouble is Trouble.MISSING and rule.on_missing is State.OK
@@ -90,6 +90,13 @@ def _judge_subject(
     before = memory.runs.get((rule.name, subject), _NEVER)
     finding = _confirmed(rule, subject, list(zip(readings, asks, strict=True)), before, known_before=known)
     return _with_evidence(finding, rule, [sample], memory)
+
+
+def _was_seen(metric: str, subject: str, memory: Memory) -> bool:
+    """Whether an earlier check had the number; a page without the family stands for all that it had."""
+    if subject != WHOLE_SERVER:
+        return (metric, subject) in memory.seen
+    return any(name == metric for name, _ in memory.seen)
 
 
 def _state_without(rule: Rule, why: NoReading, *, vanished: bool) -> State:
@@ -131,12 +138,15 @@ def _confirmed(rule: Rule, subject: str, history: Sequence[_Seen], before: Run, 
 
 
 def _judge_change(rule: Rule, change: Change, samples: Sequence[Snapshot], memory: Memory) -> list[Finding]:
-    """Compare the newest sample with the one a window ago, or the oldest one since the server's start."""
+    """Compare the newest sample with the one a window ago, or the oldest one since the server's start.
+
+    A server that shows nothing that grows with requests has begun anew: what it lacks has not vanished.
+    """
     newest = samples[-1]
     now = change.count(newest)
     if not now:
         why = NoReading(Trouble.MISSING, "the page has no such family", change.families[0])
-        vanished = any(name == change.name for name, _ in memory.seen)
+        vanished = _was_seen(change.name, WHOLE_SERVER, memory) and counts_requests(newest)
         return [_no_reading(rule, WHOLE_SERVER, why, _state_without(rule, why, vanished=vanished))]
     asked = _asks(rule.when, newest)
     findings = []
@@ -144,6 +154,7 @@ def _judge_change(rule: Rule, change: Change, samples: Sequence[Snapshot], memor
         reading = change_reading(change, rule.window, samples, memory, subject, now[subject])
         if reading is None:
             continue
+        reading = with_age_of(newest, reading, [name + part for name in change.families for part in _PARTS])
         if isinstance(reading, NoReading):
             findings.append(_no_change(rule, subject, reading))
         elif asked is False:
@@ -177,6 +188,10 @@ def change_reading(
         if seconds >= window:
             break
     return _from_usual(change, best, memory, subject) if change.baseline else best
+
+
+_PARTS = ("", "_count", "_sum", "_bucket")
+"""What a family's name may end with on a page: nothing, or what a histogram is made of."""
 
 
 def _moment(change: Change, sample: Snapshot) -> Moment:

@@ -14,7 +14,7 @@ from trtllm_kit.health.families import GENERAL
 from trtllm_kit.health.metrics import MAX_AGE_SECONDS, heartbeat
 from trtllm_kit.health.ranges import format_number
 from trtllm_kit.health.requests import FAILURES, Ended, ended_requests, fallen
-from trtllm_kit.health.snapshot import NoReading, Reading, Snapshot, Trouble
+from trtllm_kit.health.snapshot import NoReading, Reading, Snapshot, Trouble, once_for_all
 from trtllm_kit.health.verdict import LOG, Finding, Kind, Skipped, State
 
 MODEL_HEARTBEAT = "model-heartbeat"
@@ -36,6 +36,7 @@ _DEAD_ADVICE = (
 Judged = tuple[list[Finding], list[Skipped]]
 
 
+@once_for_all
 def model_heartbeat(samples: Sequence[Snapshot]) -> Judged:
     """Judge whether the process behind every model lives; ``samples`` is not empty and the newest one is good.
 

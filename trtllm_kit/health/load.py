@@ -71,7 +71,7 @@ def _without(profile: DeployProfile | None, hardware: Hardware | None, runtime: 
         reasons[Need.SPECULATION] = "the profile has no speculative decoding"
     if hardware is not None and hardware.is_rehearsal:
         reasons[Need.GPU] = f"hardware {hardware.name} has no GPU"
-    elif runtime != "tensorrt_llm":
+    elif runtime in ("reference", "simulated"):
         reasons[Need.GPU] = f"runtime {runtime} computes on the CPU"
     return reasons
 

@@ -77,6 +77,8 @@ class Memory:
     pulse_wall_seconds: float = 0.0
     logs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Inode and size of each log as far as it was read."""
+    canary: tuple[str, float] = ("", 0.0)
+    """Digest of the URL of the last generation that went well, and when that was, seconds since 1970."""
     told: str = ""
     """What was last told to a hook: state and findings."""
 
@@ -103,14 +105,28 @@ def pulse_of(memory: Memory) -> Snapshot | None:
 
 
 def last_pulse(memory: Memory, first: Snapshot) -> Snapshot | None:
-    """Return the pulse of the check before as a sample that precedes ``first``; None across a restart."""
+    """Return the pulse of the check before as a sample that precedes ``first``; None across a restart.
+
+    It is made once for both, because it holds what was read from it.
+    """
     if not memory.pulse or not first.ok:
         return None
+    held: dict[Any, Any] = first.__dict__.setdefault("_held", {})
+    if held.get(last_pulse, _NOBODY)[0] is not memory:
+        held[last_pulse] = memory, _pulse_before(memory, first)
+    pulse: Snapshot | None = held[last_pulse][1]
+    return pulse
+
+
+_NOBODY = (None, None)
+
+
+def _pulse_before(memory: Memory, first: Snapshot) -> Snapshot | None:
     age = first.wall_seconds - memory.pulse_wall_seconds
     if age <= 0:
         return None
-    monotonic = first.monotonic_seconds - age
-    earlier = replace(pulse_of(memory) or first, monotonic_seconds=monotonic)
+    then = first.monotonic_seconds - age
+    earlier = Snapshot(Outcome.OK, "", memory.pulse_wall_seconds, then, 0.0, series=memory.pulse)
     return None if next(fallen(earlier, first), None) else earlier
 
 
@@ -175,6 +191,7 @@ def as_document(memory: Memory) -> dict[str, Any]:
         "pulse": {name: list(series.items()) for name, series in memory.pulse.items()},
         "pulse_wall_seconds": memory.pulse_wall_seconds,
         "logs": memory.logs,
+        "canary": memory.canary,
         "told": memory.told,
     }
 
@@ -193,10 +210,15 @@ def read_memory(document: Any) -> Memory | None:
             pulse={str(name): _series(one) for name, one in document["pulse"].items()},
             pulse_wall_seconds=_seconds(document["pulse_wall_seconds"]),
             logs={str(path): (_count(inode), _count(size)) for path, (inode, size) in document["logs"].items()},
+            canary=_canary(*document.get("canary", ("", 0.0))),
             told=str(document["told"]),
         )
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
         return None
+
+
+def _canary(url: Any, wall_seconds: Any) -> tuple[str, float]:
+    return str(url), _seconds(wall_seconds)
 
 
 def _key(name: Any = None, subject: Any = None) -> Key:

@@ -11,7 +11,7 @@ metrics.cc of the Triton server (``nv_gpu_*``); ``queued`` and ``heartbeat`` are
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from trtllm_kit.health import gpus
@@ -147,10 +147,10 @@ def _of_gpus(read: Callable[[Snapshot], Measured]) -> Callable[[Snapshot], Measu
     """Note the age of what is read of GPUs."""
 
     @once
-    def with_age(snapshot: Snapshot) -> Measured:
-        return {gpu: _with_age(one, snapshot.age_seconds(one.source)) for gpu, one in read(snapshot).items()}
+    def aged(snapshot: Snapshot) -> Measured:
+        return {gpu: with_age_of(snapshot, one, one.source.split("|")) for gpu, one in read(snapshot).items()}
 
-    return with_age
+    return aged
 
 
 def busy(snapshot: Snapshot) -> bool | NoReading:
@@ -201,22 +201,36 @@ def _by_subject(snapshot: Snapshot, family: str, wanted: str, read: _Reader) -> 
 
     A server without that family may be another one, whose families tell the same of its one model.
     """
-    label = TYPE_LABEL[family]
-    groups: dict[str, dict[str, float]] = {}
-    for labels, value in snapshot.series.get(family, {}).items():
-        kind, subject = _split(labels, label)
-        groups.setdefault(subject, {})[kind] = value
-    source = f'{family}{{{label}="{wanted}"}}'
+    source = f'{family}{{{TYPE_LABEL[family]}="{wanted}"}}'
+    groups = _GROUPS[family](snapshot)
     if not groups:
         other = read_elsewhere(snapshot, family)
         if other is None:
             return {WHOLE_SERVER: NoReading(Trouble.MISSING, "the page has no such family", source)}
         names, families = other
         source = "|".join(families[kind] for kind in wanted.split("|") if kind in families) or source
-        age = max(snapshot.age_seconds(name) for name in families.values())
-        return {WHOLE_SERVER: _with_age(read(names, source, WHOLE_SERVER), age)}
+        found = with_age_of(snapshot, read(names, source, WHOLE_SERVER), list(families.values()))
+        return {WHOLE_SERVER: found}
     age = snapshot.age_seconds(family)
-    return {subject: _with_age(read(groups[subject], source, subject), age) for subject in sorted(groups)}
+    return {subject: _with_age(read(groups[subject], source, subject), age) for subject in groups}
+
+
+def _groups_of(family: str) -> Callable[[Snapshot], Mapping[str, Mapping[str, float]]]:
+    """Return what groups a family: values by type of each model and version, in their order."""
+    label = TYPE_LABEL[family]
+
+    @once
+    def groups(snapshot: Snapshot) -> Mapping[str, Mapping[str, float]]:
+        found: dict[str, dict[str, float]] = {}
+        for labels, value in snapshot.series.get(family, {}).items():
+            kind, subject = _split(labels, label)
+            found.setdefault(subject, {})[kind] = value
+        return dict(sorted(found.items()))
+
+    return groups
+
+
+_GROUPS = {family: _groups_of(family) for family in TYPE_LABEL}
 
 
 def _split(labels: Labels, label: str) -> tuple[str, str]:
@@ -263,6 +277,11 @@ def _unbelievable(values: Mapping[str, float], source: str) -> NoReading | None:
 
 def _contradiction(reason: str, source: str) -> NoReading:
     return NoReading(Trouble.CONTRADICTING, reason, source)
+
+
+def with_age_of(snapshot: Snapshot, reading: Reading | NoReading, families: Sequence[str]) -> Reading | NoReading:
+    """Note how old what was read of some families is, by the oldest; too old is no reading."""
+    return _with_age(reading, max(map(snapshot.age_seconds, families), default=0.0))
 
 
 def _with_age(reading: Reading | NoReading, age_seconds: float) -> Reading | NoReading:

@@ -11,7 +11,15 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 
 from trtllm_kit.health import gpus
-from trtllm_kit.health.changes import APPLICATION_XIDS, CHANGES, LEAST_BLOCKS, LEAST_DRAFTED, LEAST_REQUESTS, TTFT
+from trtllm_kit.health.changes import (
+    APPLICATION_XIDS,
+    CHANGES,
+    LEAST_BLOCKS,
+    LEAST_DRAFTED,
+    LEAST_REQUESTS,
+    LEAST_WAITING,
+    TTFT,
+)
 from trtllm_kit.health.families import BATCHER, GENERAL, KV_BLOCKS, REQUESTS, TYPE_LABEL
 from trtllm_kit.health.rules import WINDOW_SECONDS
 
@@ -126,7 +134,7 @@ def _of_changes(job: str, window_seconds: int) -> dict[str, str]:
         f"sum by ({_MODEL}) (increase(nv_inference_{kind}_duration_us{only(job)}{window}))"
         for kind in ("queue", "compute_infer")
     )
-    waited = f"({queued} >= {0.05 * window_seconds * 1e6:.0f})"
+    waited = f"({queued} >= {LEAST_WAITING * window_seconds * 1e6:.0f})"
     return {
         "spec_acceptance": f"{accepted} / ({drafted} >= {LEAST_DRAFTED})",
         "reuse_rate": f"{reused} / (({reused} + {missed}) >= {LEAST_BLOCKS})",

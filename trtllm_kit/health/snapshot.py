@@ -7,9 +7,10 @@ not asked leaves its field empty, never zero.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import StrEnum
+from operator import is_not
 from typing import Any, TypeVar
 
 from trtllm_kit.health.access import ANYBODY, Access
@@ -48,7 +49,11 @@ class Target:
     log_files: tuple[str, ...] = ()
     """Logs to look for known phrases in."""
     canary: str = ""
-    """URL and body of one small generation; empty: none is asked for."""
+    """URL of one small generation; empty: none is asked for."""
+    canary_timeout_seconds: float = 10.0
+    """A first token may take longer than a page."""
+    canary_interval_seconds: float = 60.0
+    """How long one that went well stands, where checks are remembered: each costs the server a request."""
     access: Access = ANYBODY
     """Where the secrets are that its own page asks for."""
     via: str = ""
@@ -82,7 +87,7 @@ class Outcome(StrEnum):
     NO_ADDRESS = "no-address"
     """The URL has no meaning or its host name no address."""
     NO_SECRET = "no-secret"  # noqa: S105  # it says that there is none
-    """The secret to ask with, which was named, is not there or is none."""
+    """What was named to ask with, a secret or certificates to trust, is not there or is none."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,21 @@ def once(read: Callable[[Snapshot], T]) -> Callable[[Snapshot], T]:
         return held[read]
 
     remembered.__doc__ = read.__doc__
+    return remembered
+
+
+def once_for_all(judge: Callable[[Sequence[Snapshot]], T]) -> Callable[[Sequence[Snapshot]], T]:
+    """Judge the same samples once: whether to read on and the verdict ask the same of them."""
+
+    def remembered(samples: Sequence[Snapshot]) -> T:
+        *before, newest = samples
+        held: dict[Any, tuple[list[Snapshot], T]] = newest.__dict__.setdefault("_held", {})
+        known = held.get(judge)
+        if known is None or len(known[0]) != len(before) or any(map(is_not, known[0], before)):
+            known = held[judge] = before, judge(samples)
+        return known[1]
+
+    remembered.__doc__ = judge.__doc__
     return remembered
 
 

@@ -34,7 +34,7 @@ def target_for(repository: Path | None, url: str | None, profile: DeployProfile 
     if address is None:
         raise UsageError(
             "nothing says which server to check",
-            why="none of --url, --repository and --profile was given",
+            why="none of --url, --repository, --profile, --targets and --discover was given",
             hint="trtkit check-health --url http://127.0.0.1:8002/metrics",
         )
     profile_grace = profile.serve.start_grace if profile is not None else 0.0
@@ -44,6 +44,7 @@ def target_for(repository: Path | None, url: str | None, profile: DeployProfile 
         start_grace_seconds=_number(facts.get("start_grace_seconds"), profile_grace),
         started_at=_number(record.get("started_at"), None),
         pid=_pid(record.get("pid")),
+        ranks=_ranks(record.get("ranks")) if url is None else (),
         log=log,
         missing_record=missing_record if url is None else "",
         expired=_expired(manifest, record) if manifest is not None and url is None else "",
@@ -120,4 +121,8 @@ def _number(value: Any, instead: float | None) -> Any:
 
 
 def _pid(value: Any) -> int | None:
-    return value if isinstance(value, int) and value > 0 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _ranks(values: Any) -> tuple[int, ...]:
+    return tuple(pid for pid in map(_pid, values) if pid is not None) if isinstance(values, list) else ()

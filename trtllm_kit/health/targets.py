@@ -16,7 +16,8 @@ from trtllm_kit.health.snapshot import Target
 
 _TEXTS = ("name", "url", "canary", "via")
 _LISTS = ("beside", "log_files")
-_KEYS = frozenset((*_TEXTS, *_LISTS, "nvml", "ranks", "start_grace_seconds"))
+_SPANS = ("start_grace_seconds", "canary_timeout_seconds", "canary_interval_seconds")
+_KEYS = frozenset((*_TEXTS, *_LISTS, *_SPANS, "nvml", "ranks"))
 
 
 def read_targets(path: Path) -> list[Target]:
@@ -58,7 +59,7 @@ def _read(entry: Any, where: str, problems: list[str]) -> Target:
     wrong += [key for key in _LISTS if not _is_list(entry.get(key, []), str)]
     wrong += [] if _is_list(entry.get("ranks", []), int) and min(entry.get("ranks") or [1]) > 0 else ["ranks"]
     wrong += [] if isinstance(entry.get("nvml", False), bool) else ["nvml"]
-    wrong += [] if _is_span(entry.get("start_grace_seconds", 0)) else ["start_grace_seconds"]
+    wrong += [key for key in _SPANS if not _is_span(entry.get(key, 0))]
     problems.extend(f"{where}.{key}: {entry[key]!r} is of the wrong kind" for key in wrong)
     known: dict[str, Any] = {key: _frozen(entry[key]) for key in entry if key in _KEYS}
     return Target(**known)
@@ -76,6 +77,10 @@ def _is_list(value: Any, kind: type) -> bool:
     return isinstance(value, list) and all(isinstance(one, kind) and not isinstance(one, bool) for one in value)
 
 
+def _or(given: float | None, otherwise: float) -> float:
+    return otherwise if given is None else given
+
+
 def with_options(target: Target, asked: Mapping[str, Any]) -> Target:
     """Return a target with the sources that the command line adds to every one."""
     logs = (*target.log_files, *asked["log"])
@@ -86,6 +91,8 @@ def with_options(target: Target, asked: Mapping[str, Any]) -> Target:
         nvml=target.nvml or asked["nvml"],
         log_files=logs,
         canary=canary,
+        canary_timeout_seconds=_or(asked["canary_timeout"], target.canary_timeout_seconds),
+        canary_interval_seconds=_or(asked["canary_interval"], target.canary_interval_seconds),
         via=target.via or asked["via"] or "",
         access=Access(asked["ca"] or "", asked["bearer"] or "", asked["basic"] or "", environment=True),
     )

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from trtllm_kit.artifact import Manifest, read_manifest
-from trtllm_kit.errors import AlreadyRunning, ServerFailed, UsageError, storage_error
+from trtllm_kit.errors import AlreadyRunning, ServerFailed, storage_error
 from trtllm_kit.progress import Progress, Silent
 from trtllm_kit.resources import triton_models
 from trtllm_kit.serve import log as server_log
@@ -28,10 +28,12 @@ from trtllm_kit.serve.run_record import (
     end_recorded,
     end_server,
     is_running,
+    rank_processes,
     read_record,
     record_file,
     write_record,
 )
+from trtllm_kit.serve.startable import require_one_server
 from trtllm_kit.serve.tritonserver import find_tritonserver
 from trtllm_kit.spec.profile import Serve
 from trtllm_kit.staging import LOCK_SECONDS, locked
@@ -81,6 +83,7 @@ class Server:
     def wait_ready(self, deadline_seconds: float, progress: Progress) -> None:
         """Wait until every model is ready and the metrics page answers, which Triton opens a moment later.
 
+        Then the processes of its ranks are recorded, for there are no more to come.
         Raises ``ServerFailed`` with the log's last lines when that fails.
         """
         started = time.monotonic()
@@ -92,6 +95,10 @@ class Server:
                 progress.advance(_POLL_SECONDS)
         finally:
             progress.finish()
+        ranks = rank_processes(self.command.shm_prefix)
+        record = read_record(self.command.repository) if ranks else None
+        if record is not None:
+            write_record(self.command.repository, record.model_copy(update={"ranks": ranks}))
 
     def _metrics_open(self) -> bool:
         host = self.urls.metrics.partition("//")[2].rpartition(":")[0].strip("[]")
@@ -203,12 +210,12 @@ def start(
 
 @contextmanager
 def starting(repository: Path, seconds: float) -> Iterator[None]:
-    """Keep other runs from starting a server on that repository meanwhile; raises ``LockTimeout``, ``StorageError``."""
+    """Keep other runs from starting or ending a server on that repository; raises ``LockTimeout``, ``StorageError``."""
     try:
-        with locked(repository, seconds, "start"):
+        with locked(repository.resolve(), seconds, "start"):
             yield
     except OSError as error:
-        raise storage_error(error, "starting the server") from error
+        raise storage_error(error, "taking the lock of the server") from error
 
 
 def prepare(
@@ -217,7 +224,7 @@ def prepare(
     """Check everything that can be checked before a start, and return the server; ``held`` as in ``check_ports``."""
     inherited = dict(os.environ) | dict(environment)
     manifest = read_manifest(repository, "repository")
-    _require_one_server(repository, manifest)
+    require_one_server(manifest.facts, repository)
     installation = find_tritonserver(inherited, _launched(manifest), manifest.facts.get("ranks", 1))
     listening = resolved(serve)
     check_ports(listening, held)
@@ -232,20 +239,10 @@ def _rehearses_engines(manifest: Manifest) -> bool:
     return bool(manifest.facts.get("engines")) and manifest.facts.get("runtime") != "tensorrt_llm"
 
 
-def _require_one_server(repository: Path, manifest: Manifest) -> None:
-    """Raise ``UsageError`` for ranks that are servers of their own: one of them alone would wait for the others."""
-    servers = manifest.facts.get("servers", 1)
-    if servers > 1 and not _rehearses_engines(manifest):
-        raise UsageError(
-            f"{repository} is served by {servers} servers together",
-            why="its engine has a file for each rank, and every rank is a server that mpirun or Slurm starts",
-            hint="trtkit deploy with --target mpirun or --target slurm, and run the command that it prints",
-        )
-
-
 def _launched(manifest: Manifest) -> str:
-    """Return the runtime that the server is found for: engines need no launcher of the LLM API."""
-    return "" if manifest.facts.get("engines") else str(manifest.facts.get("runtime", ""))
+    """Return the runtime that the server is found for: engines and instances need no launcher of ranks."""
+    alone = manifest.facts.get("engines") or manifest.facts.get("instances", 1) > 1
+    return "" if alone else str(manifest.facts.get("runtime", ""))
 
 
 def stand_in_files() -> dict[str, Path]:
@@ -269,16 +266,22 @@ def bring_up(server: Server, deadline_seconds: float, progress: Progress) -> Non
         server.wait_ready(deadline_seconds, progress)
 
 
-def stop_background(repository: Path, progress: Progress = _SILENT) -> int | None:
+def stop_background(
+    repository: Path, progress: Progress = _SILENT, *, lock_seconds: float = LOCK_SECONDS
+) -> int | None:
     """End the server that a repository's run record tells of; return its process id, None when none was running.
 
-    ``progress`` is told how long the server has been waiting for its running requests.
+    ``progress`` is told how long the server has been waiting for its running requests. Raises ``LockTimeout`` when
+    another run was still starting or replacing a server on the repository after ``lock_seconds``.
     """
-    record = read_record(repository)
-    if record is None:
+    if read_record(repository) is None:
         return None
-    was_running = is_running(record)
-    end_recorded(repository, record, progress)
+    with starting(repository, lock_seconds):
+        record = read_record(repository)
+        if record is None:  # whoever held the lock ended it
+            return None
+        was_running = is_running(record)
+        end_recorded(repository, record, progress)
     return record.pid if was_running else None
 
 

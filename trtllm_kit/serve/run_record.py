@@ -10,12 +10,14 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from trtllm_kit.artifact import first_fault
 from trtllm_kit.errors import ManifestError, storage_error
 from trtllm_kit.files import replace_text
 from trtllm_kit.progress import Progress, Silent
@@ -54,6 +56,8 @@ class RunRecord(_Frozen):
     """Temporary folder that goes when the server goes."""
     digest: str = ""
     """Manifest digest of the repository that the server loaded; empty when it is not known."""
+    ranks: tuple[int, ...] = ()
+    """The process of each of its ranks, when the server was ready; none where it has no ranks of their own."""
 
 
 def record_file(repository: Path) -> Path:
@@ -72,18 +76,11 @@ def read_record(repository: Path) -> RunRecord | None:
     except (ValidationError, ValueError) as error:
         raise ManifestError(
             f"the record of the running server {path} cannot be read",
-            why=f"it is not a run record: {_first_words(error)}",
+            why=f"it is not a run record: {first_fault(error)}",
             hint=f"remove {path} when no server runs",
         ) from None
     except OSError as error:
         raise storage_error(error, "reading the record of the running server") from None
-
-
-def _first_words(error: ValidationError | ValueError) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors(include_url=False)[0]
-    return ": ".join([*map(str, first["loc"]), first["msg"]])
 
 
 def write_record(repository: Path, record: RunRecord) -> None:
@@ -121,6 +118,33 @@ def run_processes(shm_prefix: str) -> tuple[int, ...]:
     mark = os.fsencode(f"{RUN_MARK}={shm_prefix}")
     marked = {pid for pid, _ in _command_lines() if mark in _environment_of(pid)} - {os.getpid()}
     return tuple(sorted(marked | set(_all_processes(shm_prefix))))
+
+
+def rank_processes(shm_prefix: str) -> tuple[int, ...]:
+    """Return the process that MPI started for each rank of the run, in the ranks' order: the oldest of each.
+
+    A rank may start workers that end when their work is done; the oldest is the one without which nobody serves.
+    """
+    oldest: dict[int, tuple[int, int]] = {}
+    for pid in run_processes(shm_prefix):
+        words = dict(word.partition(b"=")[::2] for word in _environment_of(pid))
+        rank = next((words[name] for name in _RANK_VARIABLES if words.get(name, b"").isdigit()), None)
+        if rank is not None:
+            age = (_started(pid), pid)
+            oldest[int(rank)] = min(oldest.get(int(rank), age), age)
+    return tuple(oldest[rank][1] for rank in sorted(oldest))
+
+
+_RANK_VARIABLES = (b"OMPI_COMM_WORLD_RANK", b"PMIX_RANK", b"PMI_RANK")
+"""By which Open MPI and MPICH tell a process which rank it is."""
+
+
+def _started(pid: int) -> int:
+    """Return when a process was started, ticks since the machine's start; beyond all for one that has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[19])
+    except OSError:
+        return sys.maxsize
 
 
 def end_recorded(repository: Path, record: RunRecord, progress: Progress = _SILENT) -> None:

@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,15 +26,17 @@ SECRET = "s3cr3t-t0ken"
 PROFILE = "cpu-rehearsal-simulated"
 
 
-def certificate(folder: Path, name: str) -> Path:
-    """Make a key and a certificate of its own for a name, in one file."""
+def certificate(folder: Path, name: str, days: int = 2) -> Path:
+    """Make a key and a certificate of its own for a name, in one file; it ends in so many days."""
     openssl = shutil.which("openssl")
     if openssl is None:
         pytest.skip("SKIPPED FOR LACK OF A TOOL: no openssl")
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    words = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
-    words += ["-addext", f"subjectAltName=DNS:{name}", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(words, check=True, capture_output=True)
+    key, asked, cert, more = (folder / part for part in ("key.pem", "asked.csr", "cert.pem", "more.cnf"))
+    more.write_text(f"subjectAltName=DNS:{name}\n")
+    words = [openssl, "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}"]
+    subprocess.run([*words, "-keyout", str(key), "-out", str(asked)], check=True, capture_output=True)
+    words = [openssl, "x509", "-req", "-in", str(asked), "-signkey", str(key), "-days", str(days)]
+    subprocess.run([*words, "-extfile", str(more), "-out", str(cert)], check=True, capture_output=True)
     both = folder / f"{name}.pem"
     both.write_text(key.read_text() + cert.read_text())
     return both
@@ -48,8 +51,15 @@ def localhost(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def secure_page(localhost: Path) -> Iterator[str]:
     """Serve a page over TLS; yields its URL by the name of the certificate."""
+    with served_with(localhost) as url:
+        yield url
+
+
+@contextmanager
+def served_with(certified: Path) -> Iterator[str]:
+    """Serve a page over TLS with a certificate for localhost; yields its URL."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(localhost)
+    context.load_cert_chain(certified)
 
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -67,9 +77,11 @@ def secure_page(localhost: Path) -> Iterator[str]:
                 continue
 
     threading.Thread(target=accept, daemon=True).start()
-    yield f"https://localhost:{listener.getsockname()[1]}/metrics"
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
+    try:
+        yield f"https://localhost:{listener.getsockname()[1]}/metrics"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
 
 
 def test_a_certificate_of_a_trusted_authority_is_good(secure_page: str, localhost: Path) -> None:
@@ -85,6 +97,16 @@ def test_a_certificate_of_nobody_is_critical_with_the_reason(secure_page: str) -
     assert "self-signed certificate" in finding.message.replace("self signed", "self-signed")
 
 
+def test_a_certificate_that_has_ended_is_critical_with_the_reason(tmp_path: Path) -> None:
+    """One that is trusted and was good until yesterday is CRITICAL, and the advice is to renew it."""
+    ended = certificate(tmp_path, "localhost", days=-1)
+    with served_with(ended) as url:
+        snapshot = scrape(url, 3.0, access=Access(ca_file=str(ended)))
+    finding = judge_scrape(Target(url), (snapshot,))
+    assert (State.CRITICAL, True) == (finding.state, "certificate has expired" in finding.message)
+    assert finding.advice.startswith("renew the certificate")
+
+
 def test_a_certificate_of_another_name_is_critical(secure_page: str, localhost: Path) -> None:
     """A certificate for localhost is not good for the number of the same machine."""
     snapshot = scrape(secure_page.replace("localhost", "127.0.0.1"), 3.0, access=Access(ca_file=str(localhost)))
@@ -92,13 +114,15 @@ def test_a_certificate_of_another_name_is_critical(secure_page: str, localhost: 
     assert "127.0.0.1" in snapshot.reason
 
 
-def test_trust_that_cannot_be_read_is_told(secure_page: str, tmp_path: Path) -> None:
-    """A file of authorities that is not there, or holds none, is the reason."""
+def test_trust_that_cannot_be_read_is_unknown(secure_page: str, tmp_path: Path) -> None:
+    """A file of authorities that is not there, or holds none, says nothing of the server, and is the reason."""
     (tmp_path / "empty.pem").write_text("nothing")
     for name in ("none.pem", "empty.pem"):
         snapshot = scrape(secure_page, 3.0, access=Access(ca_file=str(tmp_path / name)))
-        assert Outcome.CERTIFICATE is snapshot.outcome
-        assert name in snapshot.reason
+        finding = judge_scrape(Target(secure_page), (snapshot,))
+        assert (Outcome.NO_SECRET, State.UNKNOWN) == (snapshot.outcome, finding.state)
+        assert name in finding.message
+        assert "--ca" in finding.advice
 
 
 @pytest.mark.parametrize("serve", [answers(engine_page()), sends(b""), sends(b"\x15\x03\x01\x00\x02\x02\x28")])

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,6 +128,19 @@ def test_a_phrase_in_the_log_is_told_once(tmp_path: Path) -> None:
     assert 'the log says once "num_fitting_reqs=0"' == first[0].message
 
 
+@pytest.mark.parametrize("cut", range(1, len("No free slots")))
+def test_a_phrase_that_two_readings_cut_is_found_once(tmp_path: Path, cut: int) -> None:
+    """Wherever a phrase is cut by the end of what was written so far, the next check finds it, and only that one."""
+    log, phrase = tmp_path / "server.log", "No free slots"
+    log.write_text("start\n" + phrase[:cut])
+    places, first = read_logs([str(log)], {})
+    with log.open("a") as file:
+        file.write(phrase[cut:] + "\n")
+    places, second = read_logs([str(log)], places)
+    _, third = read_logs([str(log)], places)
+    assert [State.OK, State.WARNING, State.OK] == [findings[0].state for findings in (first, second, third)]
+
+
 def test_a_log_that_was_put_aside_is_read_from_its_beginning(tmp_path: Path) -> None:
     """After a rotation the new file is new from its first line, also where it is longer than the old one was."""
     log = tmp_path / "server.log"
@@ -194,6 +208,7 @@ def test_one_token_is_a_living_server() -> None:
         (answers("{}", status="503 Service Unavailable"), State.CRITICAL),
         (answers("{}", status="404 Not Found"), State.UNKNOWN),
         (answers("{}", status="400 Bad Request"), State.UNKNOWN),
+        (answers("{}", status="501 Not Implemented"), State.UNKNOWN),
         (drips(b"HTTP/1.1 200 OK\r\n\r\n"), State.CRITICAL),
         (sends(b""), State.CRITICAL),
     ],
@@ -204,17 +219,49 @@ def test_a_server_that_generates_nothing_is_critical(serve: object, state: State
         assert state is generate(url, 0.5).state
 
 
+def test_a_generation_that_went_well_stands_for_a_while() -> None:
+    """Within its interval nothing is asked again; after it, of another URL, or after a failure, it is."""
+    seen: list[bytes] = []
+    with stub_server(answers('{"text_output": "a"}'), seen) as url:
+        target = Target("http://127.0.0.1:1/m", canary=url)
+        known, (first,) = found_beside(target, NOTHING)
+        _, (second,) = found_beside(target, known)
+        assert (1, State.OK, State.OK) == (len(seen), first.state, second.state)
+        assert "asked for every 60 s" in second.message
+        old = replace(known, canary=(known.canary[0], known.canary[1] - 61))
+        for again, memory in ((target, old), (replace(target, canary=f"{url}2"), known)):
+            before = len(seen)
+            found_beside(again, memory)
+            assert before + 1 == len(seen)
+    failed, (finding,) = found_beside(target, old)
+    assert (State.CRITICAL, ("", 0.0)) == (finding.state, failed.canary)
+
+
+def test_the_canary_has_a_time_of_its_own() -> None:
+    """A first token that takes longer than a page may is no fault, and one beyond its own time is."""
+
+    def serve(connection: socket.socket) -> None:
+        time.sleep(0.4)
+        answers('{"text_output": "a"}')(connection)
+
+    with stub_server(answers(engine_page())) as url, stub_server(serve) as slow:
+        for seconds, state in ((10.0, State.OK), (0.2, State.CRITICAL)):
+            target = Target(url, canary=slow, canary_timeout_seconds=seconds)
+            verdict, _ = looked_at(target, Ruleset(()), Pace(1, 0.0, 0.3), NOTHING)
+            assert (state, State.OK) == (states(verdict)["canary"], states(verdict)["scrape"])
+
+
 def test_a_rank_that_is_gone_is_critical() -> None:
     """One process of several that is gone is told with its number."""
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     target = Target("http://127.0.0.1:1/metrics", ranks=(os.getpid(), child.pid))
-    assert [] == found_beside(target, {}, 1.0)[1]
+    assert [] == found_beside(target, NOTHING)[1]
     child.communicate(b"\n", timeout=20)
-    (finding,) = found_beside(target, {}, 1.0)[1]
+    (finding,) = found_beside(target, NOTHING)[1]
     assert (State.CRITICAL, f"1 of 2 processes of ranks are gone: {child.pid}") == (finding.state, finding.message)
 
 
 def test_what_runs_and_was_deployed_anew_is_a_warning() -> None:
     """A server that was not restarted after its repository changed is told."""
-    (finding,) = found_beside(Target("http://127.0.0.1:1/metrics", expired="it runs an older one"), {}, 1.0)[1]
+    (finding,) = found_beside(Target("http://127.0.0.1:1/metrics", expired="it runs an older one"), NOTHING)[1]
     assert ("expired-engine", State.WARNING) == (finding.rule, finding.state)

@@ -15,7 +15,7 @@ from trtllm_kit.health.load import shipped_rules
 from trtllm_kit.health.memory import NOTHING
 from trtllm_kit.health.rules import Ruleset
 from trtllm_kit.health.snapshot import Outcome, Snapshot
-from trtllm_kit.health.sources.http_get import Answer
+from trtllm_kit.health.sources.http_answer import Answer
 from trtllm_kit.health.sources.prometheus_text import _page
 from trtllm_kit.health.verdict import State, Verdict
 

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.health.support import PAGES, answers, page, page_files, sends, stub_server
 from trtllm_kit.health.snapshot import Labels, Outcome
+from trtllm_kit.health.sources import prometheus_text
 from trtllm_kit.health.sources.prometheus_text import MAX_LINE, MAX_SERIES, parse, scrape
 
 Series = dict[tuple[str, Labels], tuple[float | None, float | None]]
@@ -104,6 +105,37 @@ def test_text_of_the_formats_own_characters_never_raises(text: str) -> None:
     assert bool(taken.problem) is not bool(taken.series)
     if taken.series and "#" not in text:
         assert theirs(text) == ours(text)
+
+
+@settings(max_examples=500, deadline=2000)
+@given(st.data())
+def test_what_was_read_before_changes_nothing(data: st.DataObject) -> None:
+    """A page is read the same whether all, or none, of what stands in front of its numbers was seen before."""
+    text = page("triton-2.51-simulated-busy-1")
+    parse(text)
+    start, length = data.draw(st.integers(0, len(text))), data.draw(st.integers(0, 20))
+    changed = text[:start] + data.draw(_ALPHABET) + text[start + length :]
+    seen = parse(changed)
+    prometheus_text._KNOWN.clear()
+    unseen = parse(changed)
+    assert (unseen.problem, unseen.timestamps) == (seen.problem, seen.timestamps)
+    assert repr(unseen.series) == repr(seen.series)
+
+
+@pytest.mark.parametrize("number", ["1_0", " 1", "1\t", "0x1", "1e", "infinit", "١", ""])
+def test_no_number_is_none_behind_what_was_seen(number: str) -> None:
+    """What Python reads as a number and the format does not is refused behind a known series too."""
+    assert not parse("seen 1\n").problem
+    taken = parse(f"seen {number}x\n"), parse(f"seen {number}\n")
+    assert taken[0].problem
+    assert bool(taken[1].problem) is (number.strip() != "1")
+
+
+def test_what_is_kept_of_pages_is_bounded() -> None:
+    """After many pages of other names no more is kept than of a few."""
+    for number in range(20):
+        parse("".join(f"a{number}_{one} 1\n" for one in range(1000)))
+    assert len(prometheus_text._KNOWN) <= prometheus_text._MOST_KNOWN + 1000
 
 
 @settings(max_examples=300, deadline=2000)

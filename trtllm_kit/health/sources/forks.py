@@ -1,13 +1,15 @@
-"""Work shared among the cores by forked copies of this process, which hold what is imported already."""
+"""Work shared among the cores by forked copies of this process, which hold what is imported already.
+
+The standard library's pools would take longer to import than two hundred checks on one core.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any, NoReturn, TypeVar
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -21,28 +23,60 @@ def cores() -> int:
 def shared_out(work: Callable[[Sequence[Item]], list[Made]], items: Sequence[Item], copies: int) -> list[Made]:
     """Do the work on a share of the items in each of some processes; returns the results in their order.
 
-    To be called before any thread runs. Where a process is killed, all is done here.
+    To be called before any thread runs. What a copy could not do is done here.
     """
-    shares = [items[number::copies] for number in range(copies)]
-    _WAITING[:] = [(work, share) for share in shares[1:]]
+    shares = [items[number::copies] for number in range(max(1, copies))]
+    others = [_copy(work, share) for share in shares[1:]]
     try:
-        with ProcessPoolExecutor(len(_WAITING), multiprocessing.get_context("fork")) as pool:
-            others = [pool.submit(_do, number) for number in range(len(_WAITING))]
-            results = [work(shares[0]), *(other.result() for other in others)]
-    except BrokenProcessPool:
-        return work(items)
+        results = [work(shares[0])]
+        for (pid, pipe), share in zip(list(others), shares[1:], strict=True):
+            made = _result(pid, pipe)
+            others.remove((pid, pipe))
+            results.append(work(share) if made is None else made)
+    finally:  # of those that are left something went wrong here
+        for pid, pipe in others:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                os.close(pipe)
+    ordered: list[Any] = [None] * len(items)
+    for number, result in enumerate(results):
+        ordered[number::copies] = result
+    return ordered
+
+
+def _copy(work: Callable[[Sequence[Item]], list[Made]], share: Sequence[Item]) -> tuple[int, int]:
+    """Start a copy that does a share; returns its process and the pipe from which its result is read."""
+    mine, its = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(mine)
+        _do(work, share, its)
+    os.close(its)
+    return pid, mine
+
+
+def _do(work: Callable[[Sequence[Item]], list[Made]], share: Sequence[Item], pipe: int) -> NoReturn:
+    """Do a share in a copy, and end it without the endings of the process it is a copy of."""
+    import pickle
+
+    code = 1
+    try:
+        data = memoryview(pickle.dumps(work(share), pickle.HIGHEST_PROTOCOL))
+        while data:
+            data = data[os.write(pipe, data) :]
+        code = 0
     finally:
-        _WAITING.clear()
-    ordered: list[Made | None] = [None] * len(items)
-    for number, made in enumerate(results):
-        ordered[number::copies] = made
-    return [one for one in ordered if one is not None]
+        os._exit(code)
 
 
-_WAITING: list[tuple[Callable[[Sequence[Any]], list[Any]], Sequence[Any]]] = []
-"""What forked processes find in their memory: the work and their shares."""
+def _result(pid: int, pipe: int) -> list[Any] | None:
+    """Wait for what a copy made; None where it ended without."""
+    import pickle
 
-
-def _do(number: int) -> list[Any]:
-    work, share = _WAITING[number]
-    return work(share)
+    with open(pipe, "rb", closefd=False) as file:  # it has no path
+        data = file.read()
+    os.close(pipe)
+    _, status = os.waitpid(pid, 0)
+    made: list[Any] | None = pickle.loads(data) if status == 0 else None  # noqa: S301  # our own copy wrote it
+    return made

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 from trtllm_kit.health.access import ANYBODY
+from trtllm_kit.health.memory import Memory
 from trtllm_kit.health.snapshot import Snapshot, Target
 from trtllm_kit.health.sources.process import is_running
 from trtllm_kit.health.sources.prometheus_text import scrape
@@ -14,7 +15,6 @@ from trtllm_kit.health.verdict import Finding, Kind, State
 
 EXPIRED = "expired-engine"
 RANKS = "ranks"
-Logs = Mapping[str, tuple[int, int]]
 Read = TypeVar("Read")
 
 
@@ -28,9 +28,9 @@ def gather(target: Target, timeout_seconds: float, before: Snapshot | None = Non
         return scrape(target.url, timeout_seconds, before=before, access=target.access)
 
     if not target.beside and not target.nvml:
-        return _with_process(target, own_page())
+        return with_process(target, own_page())
     main, others = _beside(target, timeout_seconds, own_page)
-    return _with_process(target, _merged(target, main, others))
+    return with_process(target, _merged(target, main, others))
 
 
 def gather_range(target: Target, timeout_seconds: float) -> tuple[Snapshot, ...]:
@@ -83,14 +83,18 @@ def _merged(target: Target, main: Snapshot, others: Sequence[Snapshot | None]) -
     return replace(main, series=series if main.ok else {}, timestamps=stamps, beside_failed=tuple(failed))
 
 
-def _with_process(target: Target, snapshot: Snapshot) -> Snapshot:
+def with_process(target: Target, snapshot: Snapshot) -> Snapshot:
+    """Note of a page that could not be read whether the target's process lives, where it is known."""
     if target.pid is None or snapshot.ok:
         return snapshot
     return replace(snapshot, process_running=is_running(target.pid))
 
 
-def found_beside(target: Target, logs: Logs, timeout_seconds: float) -> tuple[Logs, list[Finding]]:
-    """Look at what is no number: whether what runs is what was deployed, the ranks' processes, the logs, the canary."""
+def found_beside(target: Target, known: Memory) -> tuple[Memory, list[Finding]]:
+    """Look at what is no number: whether what runs is what was deployed, the ranks' processes, the logs, the canary.
+
+    Returns what is known after, how far logs were read and when the canary last went well, and what was found.
+    """
     findings = []
     if target.expired:
         advice = "restart the server: trtkit stop, then trtkit deploy --start"
@@ -103,10 +107,13 @@ def found_beside(target: Target, logs: Logs, timeout_seconds: float) -> tuple[Lo
     if target.log_files:
         from trtllm_kit.health.sources.logs import read_logs
 
-        logs, told = read_logs(target.log_files, logs)
+        logs, told = read_logs(target.log_files, known.logs)
+        known = replace(known, logs=logs)
         findings.extend(told)
     if target.canary:
-        from trtllm_kit.health.sources.canary import generate
+        from trtllm_kit.health.sources.canary import last_or_new
 
-        findings.append(generate(target.canary, timeout_seconds, target.access))
-    return logs, findings
+        canary, finding = last_or_new(target, known.canary)
+        known = replace(known, canary=canary)
+        findings.append(finding)
+    return known, findings

@@ -45,34 +45,40 @@ def read_logs(
     findings: list[Finding] = []
     for path in paths:
         try:
-            text, places[path] = _new_part(path, known.get(path))
+            data, old, places[path] = _new_part(path, known.get(path))
         except OSError as error:
             message = f"{path} cannot be read: {error.strerror}"
             advice = "give the log's path, and the right to read it"
             findings.append(Finding(LOG_PHRASES, path, State.UNKNOWN, Kind.MISSING, message, path, advice))
             continue
-        findings.extend(_told(path, text))
+        findings.extend(_told(path, data, old))
     if not findings:
         message = f"no known phrase in what is new of {len(paths)} logs"
         findings.append(Finding(LOG_PHRASES, "", State.OK, Kind.WITHIN, message))
     return places, findings
 
 
-def _new_part(path: str, before: tuple[int, int] | None) -> tuple[str, tuple[int, int]]:
+def _new_part(path: str, before: tuple[int, int] | None) -> tuple[bytes, int, tuple[int, int]]:
+    """Return what is new of a log, behind as much of the old as a phrase may begin in, and how much that is."""
     if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116  # a pipe would keep the check waiting
         raise OSError(errno.EINVAL, "it is no ordinary file")
     with open(path, "rb") as file:  # noqa: PTH123  # pathlib: 4 ms
         found = os.fstat(file.fileno())
         begin = before[1] if before is not None and before[0] == found.st_ino and before[1] <= found.st_size else 0
-        file.seek(max(begin, found.st_size - MOST_BYTES))
-        data = file.read(MOST_BYTES)
-        return data.decode("utf-8", "replace"), (found.st_ino, file.tell())
+        begin = max(begin, found.st_size - MOST_BYTES)
+        old = min(begin, _LONGEST - 1)
+        file.seek(begin - old)
+        return file.read(old + MOST_BYTES), old, (found.st_ino, file.tell())
 
 
-def _told(path: str, text: str) -> list[Finding]:
+_LONGEST = max(len(phrase) for phrase, _, _ in PHRASES)
+
+
+def _told(path: str, data: bytes, old: int) -> list[Finding]:
+    """Look for each phrase that ends behind the first ``old`` bytes: one that was cut in two is found whole."""
     findings = []
     for phrase, state, advice in PHRASES:
-        count = text.count(phrase)
+        count = data.count(phrase.encode(), max(0, old - len(phrase) + 1))
         if count >= (FLOOD if phrase in _NEEDS_MANY else 1):
             times = "once" if count == 1 else f"{count} times"
             message = f'the log says {times} "{phrase}"'

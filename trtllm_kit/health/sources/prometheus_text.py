@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator
 
 from trtllm_kit.health.access import ANYBODY, Access
 from trtllm_kit.health.snapshot import Labels, Outcome, Snapshot
-from trtllm_kit.health.sources.http_get import MAX_BYTES, Answer, get
+from trtllm_kit.health.sources.http_answer import MAX_BYTES, Answer
+from trtllm_kit.health.sources.http_get import get
 from trtllm_kit.light import dataclass
 
 MAX_SERIES = 20_000
@@ -22,14 +22,16 @@ MAX_LINE = 1 << 16
 """Longest line, characters."""
 _STRING = r'"(?:[^"\\\n]++|\\[\\"n])*+"'
 _NUMBER = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_VALUE = rf"{_NUMBER}|[+-]?(?i:inf(?:inity)?)|(?i:nan)"
 _SAMPLE = re.compile(
     r"[ \t]*+([a-zA-Z_:][a-zA-Z0-9_:]*+)"
     rf'(?:[ \t]*+\{{((?:[^"}}\\]++|{_STRING})*+)\}}[ \t]*+|[ \t]++)'
-    rf"({_NUMBER}|[+-]?(?i:inf(?:inity)?)|(?i:nan))"
+    rf"({_VALUE})"
     r"(?:[ \t]++(-?[0-9]++))?"
     r"(?:[ \t]++#.*+)?[ \t]*+",
     re.ASCII,
 )
+_ALONE = re.compile(_VALUE, re.ASCII)
 _LABEL = re.compile(rf"[ \t]*+([a-zA-Z_][a-zA-Z0-9_]*+)[ \t]*+=[ \t]*+({_STRING})[ \t]*+(?:,[ \t]*+|$)", re.ASCII)
 _ESCAPE = re.compile(r'\\([\\"n])')
 
@@ -68,7 +70,12 @@ def scrape(
     """
     wall, start = time.time(), time.monotonic()
     answer = get(url, timeout_seconds, max_bytes, access=access)
-    page = _page(answer, start + timeout_seconds, before)
+    return sample_of(answer, wall, start, start + timeout_seconds, before)
+
+
+def sample_of(answer: Answer, wall: float, start: float, deadline: float, before: Snapshot | None) -> Snapshot:
+    """Return what an answer tells: asked for at ``start``, and to be parsed until ``deadline`` (monotonic, seconds)."""
+    page = _page(answer, deadline, before)
     return Snapshot(
         outcome=page.outcome,
         reason=answer.reason or page.problem,
@@ -99,10 +106,7 @@ def parse(text: str, deadline: float = math.inf) -> Page:
     """
     page = Page({}, {})
     try:
-        for family, labels, value, stamp in _samples(text, deadline):
-            _add(page, family, labels, value)
-            if stamp is not None:
-                page.timestamps.setdefault(family, {})[labels] = stamp
+        _fill(page, text, deadline)
     except _Wrong as error:
         return _garbage(f"the answer is not a metrics page: {error}")
     except _TooMuch as error:
@@ -130,34 +134,62 @@ def _garbage(problem: str) -> Page:
     return Page({}, {}, problem, Outcome.GARBAGE)
 
 
-def _add(page: Page, family: str, labels: Labels, value: float) -> None:
-    known = page.series.setdefault(family, {})
-    if labels in known:
-        raise _Wrong(f"{family} is given twice with the same labels")
-    known[labels] = value
+_Key = tuple[str, Labels]
+_KNOWN: dict[str, _Key] = {}
+"""What stood in front of the numbers of earlier pages: the next page of a server, or of one like it, has the same."""
+_MOST_KNOWN = 4096
 
 
-def _samples(text: str, deadline: float) -> Iterator[tuple[str, Labels, float, float | None]]:
-    seen: dict[str | None, Labels] = {None: ()}
+def _fill(page: Page, text: str, deadline: float) -> None:
+    """Put every series of a text into a page; raises ``_Wrong`` and ``_TooMuch``."""
+    if len(_KNOWN) > _MOST_KNOWN:
+        _KNOWN.clear()
     count = 0
     for number, line in enumerate(text.split("\n"), 1):
-        if time.monotonic() > deadline:
-            raise _TooMuch(f"the time was over at line {number}")
-        if len(line) > MAX_LINE:
-            raise _TooMuch(f"line {number} is longer than {MAX_LINE} characters")
-        match = _SAMPLE.fullmatch(line)
-        if match is None:
-            if line.strip(" \t") and not line.lstrip(" \t").startswith("#"):
-                raise _Wrong(f"line {number} reads {line[:60]!r}")
+        if time.monotonic() > deadline or len(line) > MAX_LINE:
+            raise _beyond(line, number)
+        if line[:1] == "#":
             continue
+        front, _, end = line.rpartition(" ")
+        key = _KNOWN.get(front)
+        stamp = None
+        if key is None or _ALONE.fullmatch(end) is None:
+            match = _SAMPLE.fullmatch(line)
+            if match is None:
+                _refuse(line, number)
+                continue
+            key, end, stamp = _read(match, front, number)
         count += 1
         if count > MAX_SERIES:
             raise _TooMuch(f"it holds more than {MAX_SERIES} series")
-        family, label_text, value, stamp = match.groups()
-        labels = seen.get(label_text)
-        if labels is None and label_text is not None:
-            labels = seen[label_text] = _labels(label_text, number)
-        yield family, labels or (), float(value), float(stamp) / 1e3 if stamp else None
+        family, labels = key
+        series = page.series.setdefault(family, {})
+        if labels in series:
+            raise _Wrong(f"{family} is given twice with the same labels")
+        series[labels] = float(end)
+        if stamp is not None:
+            page.timestamps.setdefault(family, {})[labels] = float(stamp) / 1e3
+
+
+def _beyond(line: str, number: int) -> _TooMuch:
+    if len(line) > MAX_LINE:
+        return _TooMuch(f"line {number} is longer than {MAX_LINE} characters")
+    return _TooMuch(f"the time was over at line {number}")
+
+
+def _refuse(line: str, number: int) -> None:
+    """Raise ``_Wrong`` for a line that is neither a sample nor empty nor a comment."""
+    if line.strip(" \t") and not line.lstrip(" \t").startswith("#"):
+        raise _Wrong(f"line {number} reads {line[:60]!r}")
+
+
+def _read(match: re.Match[str], front: str, number: int) -> tuple[_Key, str, str | None]:
+    """Return family and labels, value, and time stamp of a sample; ``front`` is what stands before its last blank."""
+    family, label_text, value, stamp = match.groups()
+    key = (family, _labels(label_text, number) if label_text is not None else ())
+    if match.end(3) == len(match.string) and match.start(3) == len(front) + 1:
+        _KNOWN[front] = key
+    return key, value, stamp
 
 
 def _labels(text: str, number: int) -> Labels:

@@ -7,15 +7,22 @@ import ssl
 
 
 class Refused(Exception):
-    """The certificate is not good, or there is nothing to judge it by."""
+    """The server's certificate is not good."""
+
+
+class Untrusting(Exception):
+    """There is nothing to judge a certificate by: that says nothing of the server."""
 
 
 def secured(connection: socket.socket, host: str, ca_file: str) -> socket.socket:
-    """Shake hands within the connection's time-out; raises ``Refused`` for a certificate, ``OSError`` for all else."""
+    """Shake hands within the connection's time-out.
+
+    Raises ``Refused`` for the server's certificate, ``Untrusting`` for ours, ``OSError`` for all else.
+    """
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
     except (OSError, ssl.SSLError) as error:
-        raise Refused(f"the certificates to trust in {ca_file} cannot be read: {error.strerror or error}") from None
+        raise Untrusting(f"the certificates to trust in {ca_file} cannot be read: {error.strerror or error}") from None
     try:
         return context.wrap_socket(connection, server_hostname=host)
     except ssl.SSLCertVerificationError as error:
