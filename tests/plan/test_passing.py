@@ -102,6 +102,29 @@ def test_a_key_that_asks_for_something_else_is_refused(
     assert said.suggestion.startswith(suggestion)
 
 
+@pytest.mark.parametrize(
+    ("weights", "scheme", "changes", "severities"),
+    [
+        ("fp8", "FP8", {}, [Severity.WARNING]),
+        ("nvfp4", "NVFP4", {}, [Severity.WARNING]),
+        ("fp8_rowwise", "FP8_PER_CHANNEL_PER_TOKEN", {}, []),
+        ("fp8", "FP8", {"quantization.weights": "bf16"}, [Severity.ERROR]),
+        ("fp8_block", "FP8_BLOCK_SCALES", {}, [Severity.ERROR]),
+        ("int8_sq", "W8A8_SQ_PER_CHANNEL", {}, [Severity.ERROR]),
+    ],
+)
+def test_stored_codes_go_into_ranks_where_their_scales_may_allow_it(
+    weights: Any, scheme: str, changes: dict[str, Any], severities: list[Severity]
+) -> None:
+    """Only the scales tell whether q, k and v have one: a warning; scales of rows always fit; other codes never do."""
+    stored = StoredFormats(method="modelopt", scheme=scheme, weights=weights)
+    asked = {"trtllm_version": "0.20.0", "toolchain": "trtllm-build"} | changes
+    plan = planned(stored, asked)
+    assert severities == [finding.severity for finding in refusals(plan)]
+    told = [finding for finding in plan.findings if finding.rule == "PF34" and "quantised model" in finding.message]
+    assert [] == told
+
+
 def test_ranks_are_told_before_any_format() -> None:
     """Where files of ranks take no stored codes at all, no format is advised that they would refuse next."""
     asked = {"trtllm_version": "0.20.0", "toolchain": "trtllm-build", "quantization.weights": "bf16"}

@@ -8,9 +8,17 @@ import pytest
 import yaml
 
 from trtllm_kit.upstream.families import family_support
+from trtllm_kit.upstream.trtllm_build import mode_of
 from trtllm_kit.upstream.trtllm_checkpoint import (
     Section,
+    architecture_of,
+    architectures,
+    foreign_part,
+    is_drafting_head,
+    is_remade,
     kv_scale_parts,
+    normalises,
+    normalization_mode,
     rank_format,
     rank_formats,
     rank_model,
@@ -99,3 +107,40 @@ def test_yarn_is_no_rope_of_an_engine() -> None:
 def test_every_section_is_known(section: Section) -> None:
     """No section is empty, which would refuse every key."""
     assert strict_keys(section, "0.12.0")
+
+
+def test_other_makers_words_name_the_architecture_of_the_weights() -> None:
+    """ModelOpt's word for Qwens goes by qwen_type, heads that draft name themselves, and a first Qwen is unknown."""
+    words = {
+        ("LlamaForCausalLM", None): "LlamaForCausalLM",
+        ("QWenForCausalLM", "qwen3_moe"): "Qwen3MoeForCausalLM",
+        ("QWenForCausalLM", "qwen"): None,
+        ("MedusaForCausalLM", None): "LlamaForCausalLM",
+        ("MedusaForCausalLM", "qwen2"): "Qwen2ForCausalLM",
+        ("GPTForCausalLM", None): None,
+    }
+    assert words == {word: architecture_of(*word) for word in words}
+
+
+def test_every_word_leads_to_an_architecture_whose_ranks_are_known() -> None:
+    """And every mode whose heads draft has its architectures among the words, so that its checkpoint is read."""
+    modes = [mode_of("0.16.0", name) for name in ("medusa", "explicit_draft_tokens", "eagle")]
+    words = [word for mode in modes if mode is not None for word in mode.heads]
+    assert 6 == len(words)
+    assert set(architectures()) >= {architecture_of(word, None) for word in words}
+
+
+def test_tensors_beside_a_model_are_told_apart() -> None:
+    """Heads by how their names begin, tables that loaders make anew and parts of other layouts by how they end."""
+    assert [True, False] == [is_drafting_head(name) for name in ("medusa_heads.0.lm_head.weight", "lm_head.weight")]
+    assert [True, False] == [is_remade(name) for name in ("transformer.rotary_inv_freq", "transformer.ln_f.weight")]
+    foreign = foreign_part("transformer.layers.0.mlp.fc.per_channel_scale")
+    assert foreign is not None
+    assert "--use_weight_only" in foreign
+    assert None is foreign_part("transformer.layers.0.mlp.fc.weights_scaling_factor")
+
+
+def test_modes_of_normalisation_are_read_as_they_are_written() -> None:
+    """Whether weights of experts sum up to one comes back from the number; a mode of DeepSeek's is none of both."""
+    assert [True, False] == [normalises(normalization_mode(renormalises=one)) for one in (True, False)]
+    assert None is normalises(3)

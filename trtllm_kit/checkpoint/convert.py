@@ -142,11 +142,13 @@ def _calibrated(stage: Stage, job: Job, progress: Progress) -> Calibrated | None
 
 
 def _write_small_files(stage: Stage, job: Job) -> None:
+    in_ranks = job.plan.layout.value == LAYOUT
+    described = (CONFIG, LAYER_QUANT_CONFIG, *((QUANT_CONFIG,) if in_ranks else ()))
     for name, data in job.small.items():
-        if name not in (CONFIG, LAYER_QUANT_CONFIG) or job.plan.quantization.formats.passed_through:
+        if name not in described or (job.plan.quantization.formats.passed_through and not in_ranks):
             (stage.path / name).write_bytes(data)
             stage.record(name)
-    texts = configuration(job.plan) if job.plan.layout.value == LAYOUT else _unified_configuration(job)
+    texts = configuration(job.plan) if in_ranks else _unified_configuration(job)
     for name, text in texts.items():
         stage.write_text(name, text)
     stage.write_text(CONVERSION_FILE, conversion_text(job.record))

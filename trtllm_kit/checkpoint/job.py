@@ -123,7 +123,7 @@ def locate(
             hint="plan again with trtkit plan",
         )
     if plan.layout.value == LAYOUT:
-        return weights, extras, steps_of(plan, weights.tensors)
+        return weights, extras, steps_of(plan, weights)
     decide = stored_steps if passed_through else tensor_steps
     return weights, extras, decide(model, plan.quantization, weights, extras, shard_bytes)
 

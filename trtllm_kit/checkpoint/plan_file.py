@@ -7,13 +7,12 @@ import os
 from pathlib import Path
 from typing import TypeVar
 
-from trtllm_kit.errors import ManifestError, ProfileError, storage_error
+from trtllm_kit.errors import ManifestError, storage_error
 from trtllm_kit.files import UnfitFile, read_file
 from trtllm_kit.frozen import Frozen
 from trtllm_kit.plan.conversion import ConversionRecord
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.spec.system_text import looks_secret
 
 PLAN_FILE = "trtkit-plan.json"
 CONVERSION_FILE = "trtkit-conversion.json"
@@ -22,18 +21,7 @@ _Record = TypeVar("_Record", bound=Frozen)
 
 
 def plan_text(plan: Plan) -> str:
-    """Return what the plan's file holds: one text for equal plans, without the place of a text on this machine.
-
-    Raises ``ProfileError`` for a variable that looks like a secret: folders that hold plans are copied and shown.
-    """
-    secret = [name for name, value in plan.variables.items() if looks_secret(name, value)]
-    if secret:
-        raise ProfileError(
-            f"profile {plan.profile} sets what looks like a secret",
-            why="no file that trtkit makes holds one, and the plan beside every engine and repository would",
-            hint=f"set {secret[0]} in the shell that starts the server, and name it in deploy.secret_environment",
-            problems=tuple(f"environment.{name}: looks like a secret; leave it out here" for name in secret),
-        )
+    """Return what the plan's file holds: one text for equal plans, without the place of a text on this machine."""
     return _text(plan.without_places())
 
 

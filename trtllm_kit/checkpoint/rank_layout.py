@@ -17,6 +17,14 @@ from trtllm_kit.checkpoint.formats.searched import PRE_QUANT_SCALE, SEARCHED
 from trtllm_kit.checkpoint.header import StoredTensor
 from trtllm_kit.checkpoint.layout import aligned, half_format
 from trtllm_kit.checkpoint.names import part_name
+from trtllm_kit.checkpoint.problems import raise_all
+from trtllm_kit.checkpoint.rank_handed import (
+    ReadNumber,
+    given_cache_scales,
+    handed_on,
+    require_one_scale,
+    value_shapes,
+)
 from trtllm_kit.checkpoint.rank_split import World
 from trtllm_kit.checkpoint.rank_tensors import RankTensor, rank_tensors
 from trtllm_kit.checkpoint.step import WEIGHT, TensorStep
@@ -32,14 +40,20 @@ ENCODED_AS = {"fp8": "fp8_once"}
 """Where this layout rounds otherwise than the unified one."""
 
 
-def rank_steps(order: RankOrder, stored: Mapping[str, StoredTensor]) -> tuple[TensorStep, ...]:
+def rank_steps(
+    order: RankOrder, stored: Mapping[str, StoredTensor], number: ReadNumber | None = None
+) -> tuple[TensorStep, ...]:
     """Return every tensor of every rank, file by file; ``stored`` names the source's tensors.
 
-    ``plan.rank_problems`` tells beforehand what cannot be laid out.
+    ``plan.rank_problems`` tells beforehand what cannot be laid out. ``number`` reads the scales of weights that come
+    quantised; raises ``TensorError`` where those that an engine keeps as one differ.
     """
-    shapes = {name: tensor.shape for name, tensor in stored.items()}
+    given = number if order.formats.passed_through else None
+    shapes = value_shapes(order.model) if given else {name: tensor.shape for name, tensor in stored.items()}
     world = World(order.model, order.split, shapes, vocabulary_multiple(order.formats.used, order.release))
     packed = packed_formats(order)
+    if given:
+        raise_all(list(require_one_scale(world, packed, given)), next(iter(stored.values())).file.parent)
     scales = kv_scale_parts(order.release) if order.formats.kv_cache != "bf16" else ()
     steps: dict[str, list[TensorStep]] = {}
     for tensor in rank_tensors(world):
@@ -47,12 +61,18 @@ def rank_steps(order: RankOrder, stored: Mapping[str, StoredTensor]) -> tuple[Te
         chosen = packed.get(tensor.fact.name) if tensor.fact else None
         if chosen is None:
             inside.append(_plain(tensor, order.model, stored))
+        elif given:
+            inside += handed_on(world, tensor, chosen, _shape)
         elif chosen in MADE_BY_MODELOPT:
             inside += _searched(tensor, order, chosen)
         else:
             inside += _packed(tensor, ENCODED_AS.get(chosen, chosen))
         if tensor.fact is not None and tensor.fact.role is Role.QUERY:
-            inside += _cache_scales(tensor, scales, order.formats)
+            inside += (
+                given_cache_scales(tensor, scales, stored, given)
+                if given
+                else _cache_scales(tensor, scales, order.formats)
+            )
     return tuple(step for inside in steps.values() for step in aligned(inside))
 
 

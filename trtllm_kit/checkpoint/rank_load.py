@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,19 +10,17 @@ import numpy as np
 from trtllm_kit.checkpoint.formats import DECODERS
 from trtllm_kit.checkpoint.formats.bits import to_float32
 from trtllm_kit.checkpoint.formats.searched import PRE_QUANT_SCALE, SEARCHED_DECODERS
-from trtllm_kit.checkpoint.header import read_header
 from trtllm_kit.checkpoint.matrix import Slice, matrix_shape
 from trtllm_kit.checkpoint.names import part_name
-from trtllm_kit.checkpoint.problems import raise_all
+from trtllm_kit.checkpoint.rank_files import IN_A_BYTE, Piece, RankFiles
 from trtllm_kit.checkpoint.rank_layout import ENCODED_AS
 from trtllm_kit.checkpoint.rank_split import World
-from trtllm_kit.checkpoint.rank_tensors import RankTensor, rank_tensors
+from trtllm_kit.checkpoint.rank_tensors import RankTensor
 from trtllm_kit.checkpoint.reader import WeightFolder
 from trtllm_kit.checkpoint.rectangle import Raw
 from trtllm_kit.checkpoint.step import PLAIN
 from trtllm_kit.checkpoint.stored_weights import bad_scale, wrong_scales
 from trtllm_kit.dtypes import F32
-from trtllm_kit.errors import KitError, TensorError
 from trtllm_kit.plan.formats import FORMATS
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.plan.ranks import LAYOUT
@@ -31,20 +28,7 @@ from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.profile_formats import GROUPED, PartFormat
 from trtllm_kit.spec.tensors import model_tensors
 
-_PACKED = {"F8_E4M3": ("fp8", "fp8_rowwise"), "U8": ("nvfp4",)}
-"""Formats whose weights lie as such elements; which of them it is, the name of the scale beside them says."""
 _DECODERS = {**DECODERS, **SEARCHED_DECODERS}
-_IN_A_BYTE = 2
-"""Rows of four-bit codes that share the bytes of a row of I8, the even one in the lower halves."""
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Where a part of a stored tensor is: in this rank's tensor, from this row on."""
-
-    tensor: RankTensor
-    part: Slice
-    row: int
 
 
 class RankWeights:
@@ -67,12 +51,8 @@ class RankWeights:
         shapes = {name: fact.shape for fact in model_tensors(model) for name in fact.names()}
         world = World(model, split, shapes, vocabulary_multiple)
         self._shapes = shapes
-        self._files = {rank.file: _open(folder / rank.file) for rank in world.ranks}
-        self._pieces: dict[str, dict[Slice, _Piece]] = {}
-        tensors = list(rank_tensors(world))
-        raise_all(list(self._problems(tensors)), folder)
-        for tensor in tensors:
-            self._note(tensor)
+        self._ranks = RankFiles(folder, world)
+        self._files = self._ranks.files
 
     def tensor(self, name: str) -> F32:
         """Return a tensor as float32, multiplied by its scale when it is quantised."""
@@ -97,7 +77,7 @@ class RankWeights:
     def _rows(self, name: str, begin: int, end: int) -> F32:
         """Return rows of a tensor taken as a matrix."""
         found = np.empty((end - begin, matrix_shape(self._shapes[name])[1]), dtype=np.float32)
-        for piece in self._pieces[name].values():
+        for piece in self._ranks.first(name):
             top, bottom = piece.part.rows
             first, last = max(begin, top), min(end, bottom)
             if first < last:
@@ -129,49 +109,24 @@ class RankWeights:
             return None
         name = f"{module}.weight"
         found = np.empty(self._shapes[name][-1], dtype=np.float32)
-        for piece in self._pieces[name].values():
+        for piece in self._ranks.first(name):
             folder, stored = self._files[piece.tensor.file], part_name(piece.tensor.name, PRE_QUANT_SCALE, LAYOUT)
             found[slice(*piece.part.columns)] = to_float32(_scales(folder, stored), folder.tensors[stored].dtype)
         return found
 
     def _linear(self, module: str) -> RankTensor | None:
         """Return a rank's tensor that a module lies in; all of them have the same static scales."""
-        pieces = self._pieces.get(f"{module}.weight")
-        return None if pieces is None else next(iter(pieces.values())).tensor
+        name = f"{module}.weight"
+        return next(self._ranks.first(name)).tensor if name in self._ranks.pieces else None
 
     def number_format(self, name: str) -> str:
         """Return how a tensor is stored, ``plain`` or a quantised format as a profile names it."""
-        return self._format_of(next(iter(self._pieces[name].values())).tensor)
+        return self._ranks.format_of(next(self._ranks.first(name)).tensor)
 
-    def _format_of(self, tensor: RankTensor) -> str:
-        folder = self._files[tensor.file]
-        stored = folder.tensors[tensor.name]
-        if stored.dtype == "I8":
-            second = part_name(tensor.name, "weight_scale_2", LAYOUT) in folder.tensors
-            return "int8_sq" if stored.shape == tensor.shape else "w4a8_awq" if second else "int4_awq"
-        known = _PACKED.get(stored.dtype, ())
-        return next((name for name in known if self._scale_of(tensor, name) in folder.tensors), PLAIN)
-
-    def _note(self, tensor: RankTensor) -> None:
-        row = 0
-        for part in tensor.source.slices:
-            self._pieces.setdefault(part.tensor, {}).setdefault(part, _Piece(tensor, part, row))
-            row += part.shape[0]
-
-    def _problems(self, tensors: list[RankTensor]) -> Iterator[KitError]:
-        for tensor in tensors:
-            found = self._files[tensor.file].tensors.get(tensor.name)
-            if found is None or found.shape not in _shapes(tensor, found.dtype):
-                yield TensorError(
-                    f"{tensor.name} of {tensor.file} is {'missing' if found is None else f'of shape {found.shape}'}",
-                    why=f"the model gives this rank {list(tensor.shape)}",
-                    hint="convert the checkpoint again",
-                )
-
-    def _values(self, piece: _Piece, first: int, last: int) -> F32:
+    def _values(self, piece: Piece, first: int, last: int) -> F32:
         """Return the numbers of some rows of a piece, (rows, columns)."""
         tensor, folder = piece.tensor, self._files[piece.tensor.file]
-        begin, end, chosen = piece.row + first, piece.row + last, self._format_of(tensor)
+        begin, end, chosen = piece.row + first, piece.row + last, self._ranks.format_of(tensor)
         if chosen in GROUPED:
             return self._unpacked(tensor, begin, end)
         raw = _rows(folder, tensor.name, begin, end)
@@ -179,7 +134,10 @@ class RankWeights:
             values = to_float32(raw, folder.tensors[tensor.name].dtype)
             bits = self._bits.get(tensor.fact.name) if tensor.fact else None
             return values if bits is None else as_built(values, bits)
-        parts = {"weight": raw, "weight_scale": self._scale_rows(tensor, chosen, begin, end)}
+        parts = {
+            "weight": raw.view(np.uint8) if chosen == "fp8" else raw,
+            "weight_scale": self._scale_rows(tensor, chosen, begin, end),
+        }
         second = part_name(tensor.name, "weight_scale_2", LAYOUT)
         if second in folder.tensors:
             parts["weight_scale_2"] = _scales(folder, second)
@@ -187,13 +145,13 @@ class RankWeights:
 
     def _unpacked(self, tensor: RankTensor, begin: int, end: int) -> F32:
         """Return rows of four-bit codes times their scales; rows may begin and end in the middle of bytes."""
-        folder, top, bottom = self._files[tensor.file], begin // _IN_A_BYTE, -(-end // _IN_A_BYTE)
+        folder, top, bottom = self._files[tensor.file], begin // IN_A_BYTE, -(-end // IN_A_BYTE)
         scale = part_name(tensor.name, "weight_scale", LAYOUT)
         parts = {
             "weight": _rows(folder, tensor.name, top, bottom).view(np.uint8),
-            "weight_scale": _scales(folder, scale, top * _IN_A_BYTE, bottom * _IN_A_BYTE),
+            "weight_scale": _scales(folder, scale, top * IN_A_BYTE, bottom * IN_A_BYTE),
         }
-        skipped = begin - top * _IN_A_BYTE
+        skipped = begin - top * IN_A_BYTE
         return _DECODERS["int4_awq"](parts, "BF16")[skipped : skipped + end - begin]
 
     def _scale_of(self, tensor: RankTensor, chosen: str) -> str:
@@ -206,14 +164,6 @@ class RankWeights:
             return _scales(folder, name).ravel()[begin // (tensor.source.rows // tensor.blocks) :][:1]
         rows = _scales(folder, name, begin, end)
         return rows.ravel() if len(folder.tensors[name].shape) == 1 else rows
-
-
-def _shapes(tensor: RankTensor, dtype: str) -> tuple[tuple[int, ...], ...]:
-    """Return what the shape of a stored weight can be: halved where two codes of four bits lie in a byte."""
-    shape = tensor.shape
-    if dtype == "U8":
-        return ((*shape[:-1], shape[-1] // 2),)
-    return (shape, (shape[0] // _IN_A_BYTE, *shape[1:])) if dtype == "I8" else (shape,)
 
 
 def as_built(weight: F32, bits: int) -> F32:
@@ -229,11 +179,6 @@ def as_built(weight: F32, bits: int) -> F32:
     away = np.trunc(quotients + np.copysign(np.float32(0.5), quotients))  # halves go away from zero, as in C
     found: F32 = np.clip(away, -most, most - 1) * scales
     return found
-
-
-def _open(path: Path) -> WeightFolder:
-    header = read_header(path)
-    return WeightFolder(path.parent, (header,), header.tensors)
 
 
 def _rows(folder: WeightFolder, name: str, begin: int, end: int) -> Raw:

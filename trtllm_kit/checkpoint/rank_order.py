@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
-from trtllm_kit.checkpoint.header import StoredTensor
 from trtllm_kit.checkpoint.problems import raise_all
 from trtllm_kit.checkpoint.rank_config import CONFIG, QUANT_CFG, quant_cfg, rank_config
 from trtllm_kit.checkpoint.rank_layout import rank_steps
+from trtllm_kit.checkpoint.reader import WeightFolder
 from trtllm_kit.checkpoint.step import TensorStep
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.rank_problems import rank_problems
@@ -23,9 +22,9 @@ def require_laid_out(plan: Plan, source: Path) -> None:
     raise_all(rank_problems(order_of(plan)), source)
 
 
-def steps_of(plan: Plan, stored: Mapping[str, StoredTensor]) -> tuple[TensorStep, ...]:
-    """Return every tensor of every rank."""
-    return rank_steps(order_of(plan), stored)
+def steps_of(plan: Plan, weights: WeightFolder) -> tuple[TensorStep, ...]:
+    """Return every tensor of every rank; raises ``TensorError`` for scales that an engine keeps as one, and differ."""
+    return rank_steps(order_of(plan), weights.tensors, lambda name: float(weights.read(name).ravel()[0]))
 
 
 def configuration(plan: Plan) -> dict[str, str]:

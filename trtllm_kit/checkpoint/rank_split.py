@@ -12,10 +12,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
 from math import ceil
+from typing import Literal
 
 from trtllm_kit.checkpoint.matrix import Matrix, Slice, matrix_shape
 from trtllm_kit.plan.parallelism import Split, stages
 from trtllm_kit.spec.model import Attention, ModelSpec
+
+Embedding = Literal["rows", "columns", "whole"]
+"""What of the embedding a tensor rank holds: a part of its rows or of its columns, or all of it."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,10 @@ class World:
     """Of every stored tensor of the model, by name; nothing is read."""
     vocabulary_multiple: int = 1
     """What the vocabulary is filled up to a multiple of, before it is shared."""
+    embedding: Embedding = "rows"
+    """How tensor ranks share the embedding; trtkit writes parts of its rows, and other makers all three."""
+    stores_head: bool = True
+    """Whether the last stage has a head of its own; others than trtkit leave out one that is the embedding."""
     _wholes: dict[tuple[str, ...], Matrix] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -93,6 +101,12 @@ class World:
         each = ceil(filled / self.split.tensor)
         begin, end = (min(rows, (rank.tensor + more) * each) for more in (0, 1))
         return Matrix((self._rows(name, begin, end),), zero_rows=each - (end - begin))
+
+    def embedded(self, rank: Rank, name: str) -> Matrix:
+        """Return what a rank holds of the embedding; parts of its columns have no rows of zeros."""
+        if self.embedding == "rows":
+            return self.vocabulary(rank, name)
+        return self.whole(name) if self.embedding == "whole" else self.columns(name, rank.tensor, self.split.tensor)
 
     def fused_qkv(self, rank: Rank, attention: Attention, query: str, key: str, value: str) -> Matrix:
         """Return a rank's query heads, then its key heads, then its value heads.

@@ -14,6 +14,8 @@ from trtllm_kit.checkpoint.rank_split import Rank, World, joined
 from trtllm_kit.spec.model import Attention, Experts
 from trtllm_kit.spec.tensors import Role, TensorFact, layer_tensors
 
+HEAD = "lm_head.weight"
+
 
 @dataclass(frozen=True)
 class RankTensor:
@@ -51,7 +53,7 @@ def rank_tensors(world: World) -> Iterator[RankTensor]:
 
 def _first(world: World, rank: Rank) -> Iterator[RankTensor]:
     if rank.stage == 0:
-        source = world.vocabulary(rank, f"{world.model.prefix}embed_tokens.weight")
+        source = world.embedded(rank, f"{world.model.prefix}embed_tokens.weight")
         yield _end("transformer.vocab_embedding.weight", rank, source)
 
 
@@ -62,7 +64,8 @@ def _last(world: World, rank: Rank) -> Iterator[RankTensor]:
         norm = f"{model.prefix}norm.weight"
         yield RankTensor("transformer.ln_f.weight", rank.file, world.whole(norm), world.shapes[norm])
         head = f"{model.prefix}embed_tokens.weight" if model.tied_embeddings else model.head_name
-        yield _end("lm_head.weight", rank, world.vocabulary(rank, head))
+        if world.stores_head:
+            yield _end(HEAD, rank, world.vocabulary(rank, head))
 
 
 def _end(name: str, rank: Rank, source: Matrix) -> RankTensor:

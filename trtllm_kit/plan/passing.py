@@ -19,10 +19,10 @@ PASSED_THROUGH: tuple[WeightFormat, ...] = (
 )  # fmt: skip
 """Formats of given checkpoints whose every tensor is known, so that it can be checked and handed on."""
 LAYOUT: Layout = "unified_hf"
-"""The layout they come in, and the only one they are passed through to.
-
-An engine's checkpoint keeps q, k and v under one scale: codes of three scales would be rounded a second time.
-"""
+"""The layout they come in."""
+TO_RANKS: tuple[WeightFormat, ...] = ("fp8", "fp8_rowwise", "nvfp4")
+"""Formats whose codes are cut into an engine's ranks, where q, k and v have one scale: three would ask to be rounded a
+second time, and what their scales are, only the weights themselves say."""
 
 
 class Conflict(NamedTuple):

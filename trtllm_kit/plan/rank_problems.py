@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from trtllm_kit.errors import FormatNotMade, KitError, UnknownArchitecture
 from trtllm_kit.plan.formats import number_format
 from trtllm_kit.plan.parallelism import stages
+from trtllm_kit.plan.passing import TO_RANKS
 from trtllm_kit.plan.quantization import MADE_BY_MODELOPT, fused_groups, plain_weights_advice, tensor_formats
 from trtllm_kit.plan.ranks import LAYOUT, RankOrder
 from trtllm_kit.plan.searched import searched_problem
@@ -54,7 +55,7 @@ def _model_problems(order: RankOrder) -> Iterator[KitError]:
             f"trtkit does not lay out {model.architecture} for trtllm-build of {release}", why=why, hint=_ELSEWHERE
         )
         return
-    if model.quantized_as is not None:
+    if model.quantized_as is not None and not _handed_on(order):
         yield FormatNotMade(
             f"a quantised model ({model.quantized_as}) is not laid out for trtllm-build",
             why="ranks are cut from 16-bit weights, since what shares a scale in an engine has one of its own here",
@@ -73,6 +74,10 @@ def _model_problems(order: RankOrder) -> Iterator[KitError]:
             why="its config.json has one section moe for all layers",
             hint=_ELSEWHERE,
         )
+
+
+def _handed_on(order: RankOrder) -> bool:
+    return order.formats.passed_through and order.formats.weights in TO_RANKS
 
 
 def _split_problems(order: RankOrder) -> Iterator[KitError]:

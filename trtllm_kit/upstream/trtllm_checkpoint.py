@@ -69,6 +69,23 @@ class _RopeKind(Fact):
     kind: str
 
 
+class _Word(Fact):
+    name: str
+    kind: str | None = None
+    """``qwen_type``."""
+    architecture: str
+
+
+class _Named(Fact):
+    name: str
+    what: str = ""
+
+
+class _Neutral(Fact):
+    key: str
+    values: tuple[bool | int | float, ...]
+
+
 def rank_model(architecture: str, version: str) -> RankModel | None:
     """Return how that release reads the architecture, or None when the kit cannot lay it out for it."""
     found = (row for row in rows(_TABLE, "models", RankModel) if row.architecture == architecture)
@@ -123,6 +140,46 @@ def vocabulary_multiple(formats: Iterable[str], version: str) -> int:
 def rope_kinds(version: str) -> tuple[str, ...]:
     """Return the kinds of rope scaling that release's engines apply to these models."""
     return tuple(row.kind for row in rows(_TABLE, "rope_kinds", _RopeKind) if row.holds(version))
+
+
+def architectures() -> tuple[str, ...]:
+    """Return the architectures whose ranks the kit knows, of any release."""
+    return tuple(dict.fromkeys(row.architecture for row in rows(_TABLE, "models", RankModel)))
+
+
+def architecture_of(word: str, qwen_type: str | None) -> str | None:
+    """Return the architecture of a checkpoint's weights, by its own word and ``qwen_type``; None for an unknown one."""
+    if word in architectures():
+        return word
+    found = [row for row in rows(_TABLE, "words", _Word) if row.name == word]
+    exact = (row.architecture for row in found if row.kind is not None and row.kind == qwen_type)
+    return next(exact, next((row.architecture for row in found if row.kind is None), None))
+
+
+def is_drafting_head(tensor: str) -> bool:
+    """Whether a tensor is of heads that draft."""
+    return any(tensor.startswith(row.name) for row in rows(_TABLE, "drafting_heads", _Named))
+
+
+def is_remade(tensor: str) -> bool:
+    """Whether a tensor holds what loaders make anew."""
+    return any(tensor.endswith(f".{row.name}") for row in rows(_TABLE, "remade", _Named))
+
+
+def foreign_part(tensor: str) -> str | None:
+    """Return who writes a tensor that stands beside codes of a layout of its own; None for no such tensor."""
+    return next((row.what for row in rows(_TABLE, "foreign_parts", _Named) if tensor.endswith(f".{row.name}")), None)
+
+
+def neutral_values() -> dict[str, tuple[bool | int | float, ...]]:
+    """Return what dotted keys of ``config.json`` are where the arithmetic is that of the Hugging Face model."""
+    return {row.key: row.values for row in rows(_TABLE, "neutral", _Neutral)}
+
+
+def normalises(mode: int) -> bool | None:
+    """Return whether experts' weights sum up to one under a value of ``moe.normalization_mode``; None for another."""
+    named = {row.value: row.mode == "renormalize" for row in rows(_TABLE, "normalization_modes", _Mode)}
+    return named.get(mode)
 
 
 def strict_keys(section: Section, version: str) -> frozenset[str]:

@@ -9,13 +9,14 @@ from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.formats import FORMATS
 from trtllm_kit.plan.given.finding import of_failure
-from trtllm_kit.plan.passing import LAYOUT, PASSED_THROUGH, conflicts
+from trtllm_kit.plan.passing import LAYOUT, PASSED_THROUGH, TO_RANKS, conflicts
 from trtllm_kit.plan.quantization import KV_MADE_HERE, MADE_HERE, not_made_here, plain_weights_advice
 from trtllm_kit.plan.rank_problems import rank_problems
 from trtllm_kit.plan.ranks import LAYOUT as RANKS
 from trtllm_kit.plan.ranks import order_of
 from trtllm_kit.plan.room import build_memory, calibration_bytes
 from trtllm_kit.plan.searched import searched_problem
+from trtllm_kit.spec.model import StoredFormats
 from trtllm_kit.spec.planned import planned_problem
 from trtllm_kit.spec.profile_formats import WeightFormat
 from trtllm_kit.units import format_bytes
@@ -38,6 +39,9 @@ def source_format(case: Case) -> Iterator[Finding]:
             plain_weights_advice(case.plan.model),
         )
         return
+    if _cut_into_ranks(case):
+        yield from _one_scale(case, stored)
+        return
     if case.plan.layout.value != LAYOUT:
         yield _refused(
             "A checkpoint that is quantised already is passed on to the PyTorch backend alone.",
@@ -53,14 +57,34 @@ def source_format(case: Case) -> Iterator[Finding]:
         )
 
 
-def _in_ranks(weights: WeightFormat) -> str:
+def _cut_into_ranks(case: Case) -> bool:
+    """Whether stored codes go into an engine's ranks as they are."""
+    formats = case.plan.quantization.formats
+    return case.plan.layout.value == RANKS and formats.passed_through and formats.weights in TO_RANKS
+
+
+def _one_scale(case: Case, stored: StoredFormats) -> Iterator[Finding]:
+    """Yield what only the scales themselves tell; those of rows are never shared."""
+    if stored.weights != "fp8_rowwise":
+        yield Finding(
+            rule="PF12",
+            severity=Severity.WARNING,
+            message="Codes of a quantised checkpoint are cut into ranks only where q, k and v have one scale.",
+            compared=f"layout {case.plan.layout.value} {_in_ranks(stored.weights)}; the checkpoint is {stored.scheme}, "
+            "and trtkit convert looks at its scales",
+            suggestion="toolchain: llm-api, or give the folder of the model's BF16 original with "
+            f"{_weights_key(stored.weights)}, unless trtkit migrate made this one of rank files",
+        )
+
+
+def _in_ranks(weights: WeightFormat | None) -> str:
     """Return, as a clause, what keeps given codes out of an engine's checkpoint."""
-    if weights in ("fp8", "nvfp4"):
-        return "keeps q, k and v under one scale, where codes come with three"
+    if weights in TO_RANKS:
+        return "keeps q, k and v under one scale, where codes mostly come with three"
     return "packs codes and scales otherwise, and is written from 16-bit weights alone"
 
 
-def _weights_key(weights: WeightFormat) -> str:
+def _weights_key(weights: WeightFormat | None) -> str:
     return f"quantization.weights: {weights if weights in MADE_HERE else 'fp8'}"
 
 
@@ -119,7 +143,7 @@ def maker(case: Case) -> Iterator[Finding]:
 
 def _ranks(case: Case) -> Iterator[Finding]:
     """Yield everything that keeps an engine's checkpoint from being laid out, for the same reasons as ``convert``."""
-    if case.plan.model.stored is not None:
+    if case.plan.model.stored is not None and not _cut_into_ranks(case):
         return  # PF12 refuses it already
     yield from map(_will_refuse, rank_problems(order_of(case.plan)))
     size, planned = case.profile.quantization.group_size, case.plan.quantization.group_size
