@@ -17,6 +17,8 @@ from rich.text import Text
 COLUMNS = 110
 _REMOTE_FONT = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 _REWRITTEN_LINE = re.compile(r"[^\n]*\r\x1b\[K")
+_SCREEN = re.compile(r"\x1b\[\?1049h(.*?)\x1b\[\?1049l", re.DOTALL)
+"""What was shown on the whole screen; each frame begins at its upper left corner."""
 
 
 def main() -> int:
@@ -43,7 +45,13 @@ def record(command: list[str]) -> tuple[int, str]:
     os.environ |= {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
     status = os.waitstatus_to_exitcode(pty.spawn(command, read))
     text = b"".join(chunks).decode("utf-8", "replace").replace("\r\n", "\n")
-    return status, _REWRITTEN_LINE.sub("", text)
+    return status, _REWRITTEN_LINE.sub("", _SCREEN.sub(_last_frame, text))
+
+
+def _last_frame(screen: re.Match[str]) -> str:
+    """Return the last frame of a screen that was drawn anew and anew, without what hides and shows the cursor."""
+    lines = re.sub(r"\x1b\[\?\d+[hl]", "", screen[1].rpartition("\x1b[H")[2]).split("\n")
+    return "\n".join(line.rstrip() for line in lines).rstrip() + "\n\n"
 
 
 if __name__ == "__main__":

@@ -46,6 +46,19 @@ def test_openai_is_asked_for_its_count() -> None:
     assert ("hi", False) == (plain["prompt"], "ignore_eos" in plain)
 
 
+def test_greedy_and_whole_are_said_in_each_interface() -> None:
+    """Triton's models are asked for the likeliest token by top_k, OpenAI's by temperature; it streams all the same."""
+    ask = Ask("hi", 9, greedy=True, whole=True)
+    llmapi, legacy, plain, chat = (DIALECTS[name].body("m", ask, False) for name in DIALECTS)
+    assert [(1, False), (1, False)] == [
+        (llmapi["sampling_param_top_k"], llmapi["streaming"]),
+        (legacy["top_k"], legacy["stream"]),
+    ]
+    assert [(0.0, True), (0.0, True)] == [(body["temperature"], body["stream"]) for body in (plain, chat)]
+    assert "7" == DIALECTS["triton-legacy"].body("m", Ask("hi", 9, identity="7"), False)["id"]
+    assert not {"id", "top_k", "sampling_param_top_k"} & {*DIALECTS["triton-legacy"].body("m", ASK, False)}
+
+
 def test_events_of_triton() -> None:
     """Text, end and error are read, a tensor of one element also as a list."""
     assert Part("a", finish="length") == read("triton", {"text_output": ["a"], "finish_reason": "length"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -10,10 +11,12 @@ import pytest
 
 from tests.bench.support import driven_at, small_load
 from tests.support.token_server import token_server
-from trtllm_kit.bench.client import clock
-from trtllm_kit.bench.dialects import Ask, Part
+from trtllm_kit.bench.client import HttpClient, address_of, clock
+from trtllm_kit.bench.dialects import DIALECTS, Ask, Part
 from trtllm_kit.bench.drive import Limits, drive, records_of
 from trtllm_kit.bench.heard import Heard
+from trtllm_kit.bench.lag import P99_LIMIT
+from trtllm_kit.bench.live import Glance
 from trtllm_kit.bench.load import constant
 from trtllm_kit.bench.prompts import Prompts
 from trtllm_kit.bench.record import Counted
@@ -103,3 +106,43 @@ def test_warm_up_is_marked() -> None:
         load = small_load(users=2, requests=5, warmup=2)
         driven = driven_at(url, load)
     assert [True, True, False, False, False] == [one.warm for one in records_of(driven, load, Prompts(load))]
+
+
+def test_a_client_that_is_held_up_says_so() -> None:
+    """Its loop stands still again and again while tokens come: the figures are its own, and it names by how much."""
+
+    async def hold() -> None:
+        while True:
+            time.sleep(0.03)
+            await asyncio.sleep(0.005)
+
+    held: list[asyncio.Task[None]] = []
+
+    def client(url: str) -> HttpClient:
+        held.append(asyncio.ensure_future(hold()))
+        return HttpClient(address_of(url), DIALECTS["triton"], "tensorrt_llm", silence=10)
+
+    load = small_load(users=4, requests=8, tokens=40)
+    with token_server(first=0.005, gap=0.002) as (url, _):
+        driven = drive(load, Prompts(load), lambda: client(url), Limits(answer=10))
+    assert driven.lag.p99 > P99_LIMIT
+    assert "late" in driven.lag.bottleneck
+
+
+def test_a_run_tells_of_itself_while_it_goes_on() -> None:
+    """Each second: what ended, what is under way, and each piece and first token once."""
+    told: list[Glance] = []
+    load = small_load(users=2, requests=6, tokens=60)
+    with token_server(first=0.05, gap=0.01) as (url, _):
+        drive(
+            load,
+            Prompts(load),
+            lambda: HttpClient(address_of(url), DIALECTS["triton"], "tensorrt_llm", silence=10),
+            Limits(answer=10),
+            told.append,
+        )
+    firsts = sum(len(one.firsts) for one in told)
+    assert 2 <= firsts <= 6
+    assert firsts <= sum(one.pieces for one in told) <= 360
+    assert all(one.ended + one.running <= 6 for one in told)
+    assert [0] * len(told) == [one.failed for one in told]

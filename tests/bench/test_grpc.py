@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.certificates import certificate
 from trtllm_kit.bench.client import address_of
 from trtllm_kit.bench.dialects import DIALECTS, Ask
 from trtllm_kit.bench.grpc_client import tensors_of
@@ -25,9 +28,10 @@ PIECES = ("one ", "two ", "three")
 
 
 class Infers:
-    """A model that keeps what it was asked, and answers in three pieces and an empty end."""
+    """A model that keeps what it was asked, and answers in three pieces and an empty end, or in the pieces alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, ends: bool = True) -> None:
+        self._ends = ends
         self.asked: list[Any] = []
         self.keys: list[str] = []
 
@@ -36,7 +40,7 @@ class Infers:
         self.keys += [value for name, value in context.invocation_metadata() if name == "authorization"]
         for request in requests:
             self.asked.append(request)
-            for place, text in enumerate((*PIECES, "")):
+            for place, text in enumerate((*PIECES, *([""] if self._ends else []))):
                 response = pb2.ModelInferResponse(model_name=request.model_name, id=request.id)
                 response.parameters["triton_final_response"].bool_param = place == len(PIECES)
                 if text:
@@ -47,9 +51,9 @@ class Infers:
 
 
 @contextmanager
-def grpc_server() -> Iterator[tuple[str, Infers]]:
-    """Serve on a port of this machine."""
-    model = Infers()
+def grpc_server(both: Path | None = None, ends: bool = True) -> Iterator[tuple[str, Infers]]:
+    """Serve on a port of this machine, over TLS with a file of key and certificate."""
+    model = Infers(ends)
     method = grpc.stream_stream_rpc_method_handler(
         model.answer,
         request_deserializer=pb2.ModelInferRequest.FromString,
@@ -58,10 +62,14 @@ def grpc_server() -> Iterator[tuple[str, Infers]]:
     service = "inference.GRPCInferenceService"
     server = grpc.server(ThreadPoolExecutor(2))
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {"ModelStreamInfer": method}),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    if both is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        key, cert = (both.with_name(name).read_bytes() for name in ("key.pem", "cert.pem"))
+        port = server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials([(key, cert)]))
     server.start()
     try:
-        yield f"grpc://127.0.0.1:{port}", model
+        yield f"{'grpcs' if both else 'grpc'}://127.0.0.1:{port}", model
     finally:
         server.stop(0)
 
@@ -93,3 +101,36 @@ def test_tensors_are_those_that_the_repositories_declare() -> None:
         inputs = {one.name: one.data_type for one in engine_tensors(model, "1.2.1") if one.side == "input"}
         for name, kind, _ in tensors_of(DIALECTS["triton-legacy"].body("m", ASK, True)):
             assert kinds.get(inputs[name], inputs[name]) == kind
+
+
+def test_a_stream_over_grpc_and_tls(tmp_path: Path) -> None:
+    """With the certificate to trust it is heard; without it the connection is refused, and the run ends."""
+    both = certificate(tmp_path)
+    load = Load(Workload(fixed(3), fixed(4), ClosedLoop(1), 1))
+    with grpc_server(both) as (url, _):
+        trusting = replace(address_of(url), ca=str(both))
+        found = [
+            Bench(Server(address, "triton", "m", grpc=True, silence=5), load).once(load).figures
+            for address in (trusting, address_of(url))
+        ]
+    assert [(1, {}), (0, {"refused": 1})] == [(one.answered, one.failures) for one in found]
+
+
+def test_an_end_without_a_last_response_is_one() -> None:
+    """A model may end its stream by a flag, of which the client hears no more than that the stream ended well."""
+    load = Load(Workload(fixed(3), fixed(4), ClosedLoop(1), 2))
+    with grpc_server(ends=False) as (url, _):
+        found = Bench(Server(address_of(url), "triton-legacy", "m", grpc=True, silence=5), load).once(load)
+    assert (2, {}, [3, 3]) == (
+        found.figures.answered, found.figures.failures, [len(record.stamps) for record in found.records]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("api", "several"), [("triton", 1), ("triton-legacy", 3)])
+def test_requests_to_an_ensemble_have_a_number_of_their_own(api: str, several: int) -> None:
+    """An ensemble joins characters that came apart by it; the LLM API's model needs none."""
+    load = Load(Workload(fixed(3), fixed(4), ClosedLoop(1), 3))
+    with grpc_server() as (url, model):
+        Bench(Server(address_of(url), api, "m", grpc=True, silence=5), load).once(load)
+    found = {asked.id for asked in model.asked}
+    assert (several, api == "triton-legacy") == (len(found), all(one.isdecimal() for one in found))

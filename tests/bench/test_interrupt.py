@@ -58,10 +58,12 @@ def test_the_verb_writes_a_partial_result(number: signal.Signals, tmp_path: Path
         command = [trtkit_path(), "bench", url, *map(str, words)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         when_asked(asked, 8, number, process.pid)
-        said, _ = process.communicate(timeout=30)
+        said, complaint = process.communicate(timeout=30)
     shown, kept = json.loads(said), json.loads(out.read_text())
     assert (128 + number, True, "unknown") == (process.returncode, kept["interrupted"], shown["verdict"])
     assert kept["figures"]["answered"] >= 5
+    assert "interrupted" == complaint.splitlines()[-1].split(";")[0]
+    assert "again to go on" not in complaint
     assert "interrupted" in page.read_text()
     gated = trtkit("bench", "compare", out, out, "--gate", "ttft.p99=5%")
     assert (3, True) == (gated.code, "it was interrupted" in gated.err)

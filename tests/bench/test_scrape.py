@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from trtllm_kit.bench import scraper
 from trtllm_kit.bench.scrape import Scraped
+from trtllm_kit.health.access import ANYBODY
 
 
 def reading(clock: float, values: dict[str, float], reason: str = "") -> dict[str, Any]:
@@ -36,10 +38,15 @@ def test_readings_that_failed_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("family", "unit"), [("nv_energy_consumption", 1.0), ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1000.0)]
+    ("family", "unit"),
+    [
+        ("nv_energy_consumption", 1.0),
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 1000.0),
+        ("trtkit_gpu_energy_joules", 1.0),
+    ],
 )
 def test_power_is_that_of_all_gpus(family: str, unit: float) -> None:
-    """Two GPUs that took 600 and 1,400 joules in two seconds drew 1,000 watts, in Triton's unit and in DCGM's."""
+    """Two GPUs that took 600 and 1,400 joules in two seconds drew 1,000 watts, in the unit of Triton, DCGM and NVML."""
     one, two = f'{family}{{gpu="0"}}', f'{family}{{gpu="1"}}'
     found = scraped(reading(101.0, {one: 5.0, two: 0.0}), reading(103.0, {one: 5.0 + 600 * unit, two: 1400 * unit}))
     assert 1000.0 == pytest.approx(found["watts"])
@@ -51,3 +58,15 @@ def test_a_counter_that_began_anew_tells_no_power() -> None:
     assert "watts" not in scraped(reading(101.0, {name: 50.0}), reading(103.0, {name: 10.0}))
     assert "watts" not in scraped(reading(101.0, {name: 50.0}), reading(103.0, {}))
     assert "watts" not in scraped(reading(101.0, {"a": 50.0}))
+
+
+def test_the_driver_is_asked_where_the_gpus_are_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a page its numbers alone are the reading; a driver that is away makes it a failed one, and says why."""
+    told = {"trtkit_gpu_energy_joules": {(("uuid", "GPU-1"),): 7.5}}
+    monkeypatch.setattr(scraper, "read_gpus", lambda: (told, ""))
+    found = scraper.reading("", ANYBODY, nvml=True)
+    assert (True, {'trtkit_gpu_energy_joules{uuid="GPU-1"}': 7.5}) == (found["ok"], found["values"])
+    monkeypatch.setattr(scraper, "read_gpus", lambda: ({}, "there is no NVIDIA driver here"))
+    assert (False, "there is no NVIDIA driver here") == tuple(
+        scraper.reading("", ANYBODY, nvml=True)[key] for key in ("ok", "reason")
+    )

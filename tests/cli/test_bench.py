@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
 from pathlib import Path
 
 import pytest
 
-from tests.support.cli import trtkit
+from tests.support.cli import trtkit, trtkit_path
 from tests.support.ports import free_ports
 from tests.support.token_server import token_server
 
@@ -100,3 +103,51 @@ def test_half_the_load_comes_after_the_saturation_is_found() -> None:
     assert 0 == ran.code
     assert held["requests_per_second"] / 2 == pytest.approx(held["rate"])
     assert held["users"] in [step["users"] for step in ran.json["saturation_steps"]]
+
+
+def _on_a_terminal(*words: object) -> tuple[int, str]:
+    """Run trtkit with a terminal; return its exit code and all that it showed."""
+    shown = b""
+    process, terminal = pty.fork()
+    if process == 0:
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(trtkit_path(), ["trtkit", *map(str, words)])
+    with contextlib.suppress(OSError):  # the terminal ends with the process
+        while piece := os.read(terminal, 1 << 16):
+            shown += piece
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), shown.decode("utf-8", "replace")
+
+
+def test_a_terminal_shows_the_run_while_it_goes_on() -> None:
+    """The whole screen while it runs, given back before the result; with --no-live, and in a pipe, plain lines."""
+    load = ("--api", "triton", "--concurrency", "2", "-n", "12", "--osl", "20")
+    with token_server(first=0.1, gap=0.02) as (url, _):
+        code, shown = _on_a_terminal("bench", url, *load)
+        _, plain = _on_a_terminal("bench", url, *load, "--no-live")
+        piped = trtkit("bench", url, *load)
+    _, screen, after = shown.partition("\x1b[?1049h")
+    drawn, given_back, result = after.partition("\x1b[?1049l")
+    assert (0, "\x1b[?1049h", "\x1b[?1049l") == (code, screen, given_back)
+    assert "pieces/s" in drawn
+    assert "answers/s" in result
+    assert "\x1b[?1049h" not in plain
+    assert "under way" in plain
+    assert "under way" in piped.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("compare", "no.json", "no.json"), ("report", "no.json"), ("list", "no"), ("import", "no.json", "--history", "h")],
+)
+def test_a_file_that_is_not_there_is_a_wrong_word(words: tuple[str, ...], tmp_path: Path) -> None:
+    """Every verb that reads runs says so in the same way: exit code 2."""
+    ran = trtkit("bench", *words, cwd=tmp_path)
+    assert (2, True) == (ran.code, "error[KIT-USAGE" in ran.err)
+
+
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
+    """It is no fault of trtkit's: the error is that of a model's folder, before anything is sent."""
+    with token_server() as (url, asked):
+        ran = trtkit("bench", url, *LOAD, "--tokenizer", tmp_path)
+    assert (True, []) == ("error[KIT-MODEL" in ran.err, asked)
+    assert f"no tokenizer in {tmp_path}" in ran.err

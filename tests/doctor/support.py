@@ -11,7 +11,9 @@ from trtllm_kit.doctor.facts import Card, Environment, Host, Machine, Program
 from trtllm_kit.doctor.topology import parse_topology
 from trtllm_kit.doctor.wanted import Wanted
 from trtllm_kit.findings import Finding
+from trtllm_kit.spec.load import hardware_names, load_hardware
 
+CATALOGUE = tuple(load_hardware(name).gpu for name in hardware_names())
 RECORDED = Path(__file__).parent / "recorded"
 
 
@@ -72,4 +74,5 @@ def with_host(**changes: Any) -> Machine:
 def found(of: Machine, wanted: Wanted | None = None, rule: str | None = None) -> list[Finding]:
     """Return the findings of one rule, or of all but the remark on NUMA nodes, which a machine of two sockets has."""
     rules = [one for one in RULES if one.name == rule or (rule is None and one.name != "DR23")]
-    return [finding for one in rules for finding in one.findings(of, wanted or Wanted())]
+    asked = wanted or Wanted(catalogue=CATALOGUE)
+    return [finding for one in rules for finding in one.findings(of, asked)]

@@ -84,3 +84,15 @@ def test_programs_and_environments_are_found(tmp_path: Path) -> None:
     assert [("mpirun", "4.1.6"), ("docker", None)] == [(one.name, one.version) for one in programs]
     assert [("/env/python", {"tensorrt-llm": "1.2.1"})] == [(one.python, dict(one.versions)) for one in environments]
     assert ["the version of docker"] == [one.what for one in unread]
+
+
+def test_rdma_ports_are_what_the_kernel_shows(tmp_path: Path) -> None:
+    """Each port of each device, active or not, with its rate and kind of link; without devices there are none."""
+    ports = "sys/class/infiniband/mlx5_0/ports"
+    files = {f"{ports}/1/state": "4: ACTIVE\n", f"{ports}/1/rate": "400 Gb/sec (4X NDR)\n"}
+    files |= {f"{ports}/1/link_layer": "InfiniBand\n", f"{ports}/2/state": "1: DOWN\n"}
+    host, _ = read_host([], {}, _root(tmp_path, files))
+    up, down = host.rdma
+    assert ("mlx5_0/1", True, "400 Gb/sec (4X NDR)", "InfiniBand") == (up.name, up.active, up.rate, up.link)
+    assert ("mlx5_0/2", False) == (down.name, down.active)
+    assert () == read_host([], {}, _root(tmp_path / "other", {"proc/x": ""}))[0].rdma

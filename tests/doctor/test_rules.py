@@ -9,7 +9,8 @@ import pytest
 
 from tests.doctor.support import HOST, SERVES, card, found, machine, with_card, with_host
 from trtllm_kit.doctor.checks import RULES, diagnose
-from trtllm_kit.doctor.facts import Disk, Environment, Machine, Program, Unread
+from trtllm_kit.doctor.facts import Disk, Environment, Machine, Program, RdmaPort, Unread
+from trtllm_kit.doctor.kernel_log import read_switch_errors
 from trtllm_kit.doctor.wanted import Wanted
 from trtllm_kit.findings import Severity
 from trtllm_kit.spec.load import load_hardware
@@ -44,7 +45,7 @@ def test_sound_machines_have_no_finding(count: int) -> None:
 
 def test_a_pcie_box_is_told_of_and_not_refused() -> None:
     """Eight L40S are what they are meant to be: remarks, and no error or warning."""
-    assert {("DR12", INFO)} == {(one.rule, one.severity) for one in found(_l40s())}
+    assert {("DR12", INFO), ("DR32", INFO)} == {(one.rule, one.severity) for one in found(_l40s())}
 
 
 def test_an_idle_card_at_a_lower_pcie_generation_is_no_warning() -> None:
@@ -52,6 +53,13 @@ def test_an_idle_card_at_a_lower_pcie_generation_is_no_warning() -> None:
     assert [INFO] == [one.severity for one in found(with_card(pcie_generation=1), rule="DR9")]
     assert [WARNING] == [one.severity for one in found(with_card(pcie_generation=1, clock_reasons=0), rule="DR9")]
 
+
+KERNEL = """\
+[ 12.1] nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO (First)
+[ 12.2] NVRM: Xid (PCI:0000:06:00): 79, pid=7, GPU has fallen off the bus.
+[ 99.0] nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up
+[ 99.1] nvidia-nvswitch1: SXid (PCI:0000:c2:00.0): 12028, Non-fatal, Link 21 egress non-posted PRIV error
+"""
 
 FAULTS = {
     "of several kinds": (with_card(3, name="NVIDIA H100 80GB HBM3"), "DR3", WARNING, "1 x NVIDIA H100 80GB HBM3"),
@@ -106,6 +114,14 @@ FAULTS = {
         "docker 28.2, nvidia-ctk: not found",
     ),
     "no mpirun": (machine(programs=()), "DR29", WARNING, "mpirun: not found"),
+    "fatal in a switch": (
+        with_host(switch_errors=read_switch_errors(KERNEL)), "DR30", ERROR, "1 fatal, 1 others, the last: SXid 20034",
+    ),
+    "error in a switch": (with_host(switch_errors=read_switch_errors(KERNEL)), "DR30", WARNING, "SXid 12028"),
+    "RDMA port down": (
+        with_host(rdma=(RdmaPort("mlx5_0", 1, True), RdmaPort("mlx5_1", 1, False))), "DR31", INFO, "mlx5_1/1",
+    ),
+    "slow memory": (_l40s(), "DR32", INFO, "362 TFLOP/s in 16 bit, 864 GB/s: 419 operations a byte"),
     "unread": (machine(unread=(Unread("the topology", "no answer"),)), "DR1", WARNING, "no answer"),
 }  # fmt: skip
 
@@ -200,3 +216,18 @@ def test_another_release_than_the_profiles() -> None:
     """The installed release and the profile's are compared as they are."""
     assert [WARNING] == [one.severity for one in found(machine(), Wanted("p", release="1.1.0"), "DR27")]
     assert [] == found(machine(), Wanted("p", release="1.2.1"), "DR27")
+
+
+def test_ranks_over_nodes_want_an_active_rdma_port() -> None:
+    """A profile whose hardware spans nodes warns without one, and is silent with one; on one node nothing is asked."""
+    over = Wanted(profile="p", hardware=load_hardware("gh200-nvl32"))
+    assert [WARNING] == [one.severity for one in found(machine(), over, rule="DR31")]
+    up = with_host(rdma=(RdmaPort("mlx5_0", 1, True, "400 Gb/sec (4X NDR)", "InfiniBand"),))
+    assert [] == found(up, over, rule="DR31")
+    assert [] == found(with_host(rdma=(RdmaPort("mlx5_0", 1, False),)), rule="DR31")
+
+
+def test_a_wheels_tritonserver_serves() -> None:
+    """An environment with nvidia-pytriton has a tritonserver, which is not on PATH."""
+    one = machine(1, "", environments=(Environment("/p", {"nvidia-pytriton": "0.7.0", "numpy": "1.26.4"}),))
+    assert [] == found(one, rule="DR28")

@@ -10,6 +10,8 @@ import pytest
 from tests.doctor.fake_nvml import H200, FakeNvml
 from tests.doctor.support import recorded
 from trtllm_kit.doctor.ask import Answer, ask
+from trtllm_kit.doctor.facts import Host
+from trtllm_kit.doctor.probe import _with_switch_errors
 from trtllm_kit.doctor.probe_gpus import card_of, read_gpus
 from trtllm_kit.doctor.smi_text import read_peers, read_query, with_links
 from trtllm_kit.doctor_worker import cuda, nvml
@@ -166,3 +168,16 @@ def test_the_structures_of_the_fabric_are_those_of_nvidia_ml_py() -> None:
         fields = {field[0] for field in getattr(real, structure)._fields_}
         assert {"state", "status", "version"} <= fields
         assert callable(getattr(real, function))
+
+
+def test_a_kernel_log_that_is_not_shown_is_unknown() -> None:
+    """Errors of switches are read from the log; one that is refused is named, and not taken for no errors."""
+    line = "[1] nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 28006, Non-fatal, Link 46 MC TS crumbstore MCTO"
+    told, nothing = _with_switch_errors(Host(nvswitches=4), _answers({"dmesg": Answer(line)}))
+    assert ([("0000:c1:00.0", 0, 1)], []) == (
+        [(one.switch, one.fatal, one.others) for one in told.switch_errors],
+        nothing,
+    )
+    refused = Answer(why="dmesg exited with 1: read kernel buffer failed: Operation not permitted")
+    host, unread = _with_switch_errors(Host(nvswitches=4), _answers({"dmesg": refused}))
+    assert ((), ["errors of the NVSwitches"]) == (host.switch_errors, [one.what for one in unread])

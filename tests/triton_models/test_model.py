@@ -208,6 +208,36 @@ def test_a_slow_channel_gets_pieces_together(load: Callable[..., TritonPythonMod
     assert time.monotonic() - started < 1.0
 
 
+def test_an_answer_that_is_late_is_ended_and_frees_its_request(load: Callable[..., TritonPythonModel]) -> None:
+    """A request's own time-out, in microseconds: what came before it is sent, then the reason."""
+    model = load()
+    request = ask(streaming=True, sampling_param_max_tokens=np.int32(200))
+    request.microseconds = 150_000
+    model.execute([request])
+    responses = request.sender.wait()
+
+    assert "timed out: no whole answer within 0.15 s" == responses[-1].error.message()
+    assert 1 < len(responses) < 200
+    assert 0 == model._runtime.statistics().active
+
+
+@pytest.mark.parametrize(("count", "steps"), [("0", 0), ("3", 24)])
+def test_warm_up_requests_are_answered_before_the_first(
+    load: Callable[..., TritonPythonModel], count: str, steps: int
+) -> None:
+    """Each has 8 tokens, one a step; nothing of them is left."""
+    model = load(warm_up_requests=count)
+    statistics = model._runtime.statistics()
+
+    assert (steps, 0) == (statistics.iteration, statistics.active)
+
+
+def test_a_warm_up_that_fails_does_not_load(load: Callable[..., TritonPythonModel]) -> None:
+    """The reason is the runtime's own."""
+    with pytest.raises(pb_utils.TritonModelException, match=r"warm-up request 1 of 2 failed: .*KV blocks"):
+        load(warm_up_requests="2", kv_cache_blocks="1", tokens_per_block="1")
+
+
 def test_finalize_fails_what_still_runs(load: Callable[..., TritonPythonModel]) -> None:
     """Unloading tells running requests and ends every thread the model started."""
     before = set(threading.enumerate())

@@ -12,7 +12,7 @@ from ask import Ask, Refused
 from faults import Faults
 from pacer import Entry, Pacer
 from runtime import Finish, Statistics
-from sequence import Token, begin
+from sequence import TextTurn, Token, begin
 from timing import Limits, simulated_engine
 
 LIMITS = Limits(
@@ -361,3 +361,31 @@ def test_a_fault_in_the_engine_is_told_to_everyone(run: Run) -> None:
     assert ["the engine has stopped: MemoryError('no more')"] * 2 == [str(box.failed) for box in boxes]
     assert "INTERNAL" == boxes[0].failed.status  # type: ignore[union-attr]
     assert pacer.pacer.statistics() is None
+
+
+def test_what_computes_together_is_given_a_step_at_once() -> None:
+    """All requests of a step are handed over before any is told of it, and each that is over is left exactly once."""
+
+    class Batch:
+        def __init__(self) -> None:
+            self.steps: list[int] = []
+            self.left: list[TextTurn] = []
+
+        def step(self, turns: list[TextTurn]) -> None:
+            self.steps.append(len(turns))
+
+        def leave(self, turn: TextTurn) -> None:
+            self.left.append(turn)
+
+    batch, boxes = Batch(), [Box(), Box(), Box()]
+    pacer = Pacer(simulated_engine(LIMITS, 0.01), LIMITS.max_queue_size, None, batch)
+    entries = [begin(pacer, LIMITS, Counting(1), ask(3), box, Faults(None)) for box in boxes[:2]]
+    gone = begin(pacer, LIMITS, Counting(1), ask(3), boxes[2], Faults(None))
+    gone.cancel()
+    gone.cancel()
+    pacer.start()
+    for box in boxes[:2]:
+        box.wait()
+    pacer.close()
+    assert 6 == sum(batch.steps)
+    assert sorted(map(id, batch.left)) == sorted(id(one.turn) for one in (*entries, gone))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.rehearsal import make_repository, running, series
+from tests.support.rehearsal import make_repository, running, series, until
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.checkpoint.load import load_reference, load_tokenizer
 from trtllm_kit.reference.sampling import Sampler
@@ -83,6 +83,42 @@ def test_sampled_text_is_the_samplers_own(served: tuple[Server, Path]) -> None:
 
     assert expected == answer(7)
     assert expected != answer(8)
+
+
+def test_penalties_reach_the_sampler(served: tuple[Server, Path]) -> None:
+    """What they lower or raise changes the text, as it does when the model is called directly."""
+    server, checkpoint = served
+    expected, _ = directly(checkpoint, Sampler(frequency_penalty=1.5, presence_penalty=-0.5), 40)
+    plain, _ = directly(checkpoint, Sampler(), 40)
+
+    document = post(
+        server,
+        text_input=PROMPT,
+        sampling_param_max_tokens=40,
+        sampling_param_frequency_penalty=1.5,
+        sampling_param_presence_penalty=-0.5,
+        sampling_param_exclude_input_from_output=True,
+    )
+
+    assert (expected, True) == (document["text_output"], expected != plain)
+
+
+def test_the_engine_that_computes_is_on_the_metrics_page(served: tuple[Server, Path]) -> None:
+    """A running answer has a slot and blocks, its steps are counted; afterwards nothing is held."""
+    server, _ = served
+    before = series(server)["nv_trt_llm_general_metrics"]["iteration_counter"]
+    pieces = stream(server.urls.http, MODEL, PROMPT, Sampling(max_tokens=480))
+    next(pieces)
+    until(lambda: series(server)["nv_trt_llm_request_metrics"]["active"] == 1)
+    busy = series(server)
+    pieces.close()
+    until(lambda: series(server)["nv_trt_llm_request_metrics"]["active"] == 0)
+
+    blocks = busy["nv_trt_llm_kv_cache_block_metrics"]
+    assert (64, 64) == (blocks["max"], blocks["used"] + blocks["free"])
+    assert blocks["used"] >= 1
+    until(lambda: series(server)["nv_trt_llm_kv_cache_block_metrics"]["used"] == 0)
+    assert before < series(server)["nv_trt_llm_general_metrics"]["iteration_counter"]
 
 
 def test_log_probabilities_are_summed(served: tuple[Server, Path]) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from tests.support.specs import llama_8b
+from tests.support.token_server import token_server
+from trtllm_kit.bench.client import address_of
+from trtllm_kit.bench.run import Server
 from trtllm_kit.errors import RequestFailed
 from trtllm_kit.estimate.step_time import StepClock
 from trtllm_kit.estimate.subject import subject_of
 from trtllm_kit.estimate.work import Chunk, StepWork
 from trtllm_kit.plan.decide import make_plan
 from trtllm_kit.plan.plan import Plan
-from trtllm_kit.serve.client import Piece
 from trtllm_kit.spec.load import hardware_for, load_profile
 from trtllm_kit.tune.corrected import CorrectedClock, Correction
 from trtllm_kit.tune.measured import ROUNDS, Times, compare, correction_of, measure
@@ -39,38 +40,37 @@ def plan() -> Plan:
     return make_plan(what.model, what.loaded, next(iter(what.machines.values())))
 
 
-def answer(first: float, later: float, tokens: int) -> Iterator[Piece]:
-    """Stream an answer whose pieces come at given times."""
-    for place in range(tokens):
-        yield Piece("x", first + place * later, "length" if place == tokens - 1 else "")
+def served_at(url: str) -> Server:
+    """Return a server of Triton's llmapi model."""
+    return Server(address_of(url), "triton", "tensorrt_llm", silence=10)
 
 
 def test_times_are_means_over_what_is_counted() -> None:
-    """Each place asks ROUNDS times with prompts of its own; its first request counts in no figure."""
-    prompts: list[str] = []
-
-    def ask(prompt: str, tokens: int) -> Iterator[Piece]:
-        prompts.append(prompt)
-        return answer(9.0 if prompt.split()[2] == "0" else 0.5, 0.01, tokens)
-
-    assert Times(4, pytest.approx(0.5), pytest.approx(0.01)) == measure(ask, 4, 20, 8)  # type: ignore[arg-type]
-    assert 4 * ROUNDS == len(set(prompts))
+    """Each user asks ROUNDS times, with prompts of its own; no first token counts that came before it was written."""
+    with token_server(first=0.2, gap=0.05) as (url, asked):
+        found = measure(served_at(url), 2, 20, 8)
+    assert found.ttft >= 0.2
+    assert (2, True) == (found.concurrency, 0 < found.tpot < found.ttft)
+    assert 2 * ROUNDS == len({one["text_input"] for one in asked})
 
 
 def test_a_request_that_fails_ends_the_measurement() -> None:
-    """Half a measurement is none: the first failure is raised."""
-
-    def ask(prompt: str, tokens: int) -> Iterator[Piece]:
-        raise RequestFailed("no", why="it is down", hint="start it")
-
-    with pytest.raises(RequestFailed, match="no"):
-        measure(ask, 2, 8, 8)
+    """Half a measurement is none: what failed is raised, with the server's own word for it."""
+    failed = pytest.raises(RequestFailed, match=r"2 of 6 requests failed\n.*503")
+    with token_server(fault="busy", every=3) as (url, _), failed:
+        measure(served_at(url), 2, 8, 4)
 
 
 def test_answers_of_one_piece_tell_no_time_between_tokens() -> None:
     """A server that streams nothing cannot be measured so, and that is said."""
-    with pytest.raises(RequestFailed, match="two tokens"):
-        measure(lambda prompt, tokens: answer(0.1, 0.1, 1), 1, 8, 8)
+    with token_server() as (url, _), pytest.raises(RequestFailed, match="two tokens at two times"):
+        measure(served_at(url), 1, 8, 1)
+
+
+def test_a_client_that_was_late_is_told_of() -> None:
+    """A doubt about the client's own times goes with the comparison, under the load that it belongs to."""
+    pairs = [(Times(1, 1.0, 0.01), Times(1, 1.0, 0.01)), (Times(8, 1.0, 0.01), Times(8, 1.0, 0.01, "late"))]
+    assert ("at 8: late",) == compare(pairs, lambda _, place: pairs[place][0]).doubts
 
 
 def test_factors_are_geometric_means_and_ignore_times_of_nothing() -> None:
@@ -117,11 +117,7 @@ def test_a_deployment_that_is_slower_by_a_factor_is_predicted_right_afterwards()
         first, later = (found.figure(name).value for name in ("first token, mean", "later token, mean"))
         real[load] = Times(load, first, later)
 
-    def ask(prompt: str, tokens: int) -> Iterator[Piece]:
-        times = real[int(prompt.split()[0])]
-        return answer(times.ttft, times.tpot, tokens)
-
-    learned = learn(asked(), ask, loads)
+    learned = learn(asked(), lambda load, _prompt, _answer: real[load], loads)
     assert learned.tpot_after < 0.05 < learned.tpot_before
     assert 1.7 == pytest.approx(learned.correction.generation, rel=0.05)
     slower = tune(replace(asked(), question=replace(QUESTION, concurrency=4)), learned.correction)

@@ -6,6 +6,7 @@ optional input reaches the model. Everything is therefore checked here again, wi
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class Ask:
     stop_reason: bool = False
     cumulative_logprob: bool = False
     lora: Lora | None = None
+    seconds: float | None = None
+    """In which the answer is wanted whole."""
 
     @property
     def greedy(self) -> bool:
@@ -105,6 +108,22 @@ def read_ask(tensors: Tensors) -> Ask:
 def wants_stop(tensors: Tensors) -> bool:
     """Whether the request asks to cancel the running one of the same id."""
     return bool(_scalar(tensors, "stop", bool))
+
+
+def time_out(microseconds: int, parameters: str) -> float | None:
+    """Return the seconds in which a request wants its answer whole; None when it may take as long as it takes.
+
+    Over gRPC it is the request's own ``timeout``; over HTTP ``generate`` leaves the JSON key among the ``parameters``.
+    Both are in microseconds. Raises ``Refused`` for what is no such number.
+    """
+    given = microseconds or json.loads(parameters or "{}").get("timeout", 0)
+    try:
+        value = int(given)
+    except (TypeError, ValueError):
+        value = -1
+    if value < 0:
+        raise Refused(f"timeout must be a whole number of microseconds, got {given!r}")
+    return value / 1e6 if value else None
 
 
 def _prompt(tensors: Tensors) -> str:

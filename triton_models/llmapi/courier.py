@@ -14,7 +14,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from ask import CANCELLED, Ask, Refused
+from ask import BUSY, CANCELLED, Ask, Refused
 from replies import Replies
 from runtime import Felt, Finish, Ticket
 
@@ -44,6 +44,10 @@ class Exchange:
         later = finish.output_tokens - 1
         each = (self.ended - self.first) / later if later > 0 else None
         return Felt(self.first - self.opened, each)
+
+    def late(self, now: float) -> bool:
+        """Whether the answer is wanted no more at that moment of the steady clock."""
+        return self.ask.seconds is not None and now > self.opened + self.ask.seconds
 
     def runs_as(self, ticket: Ticket) -> None:
         """Take the runtime's handle; it is cancelled at once when the client has gone meanwhile."""
@@ -158,15 +162,18 @@ class Courier:
             self._cancel(exchange, str(error))
 
     def _check(self) -> None:
-        """Ask for every open request whether its client has gone."""
+        """Ask for every open request whether its client has gone, or its time is over."""
         self._next_check = time.monotonic() + self._check_seconds
         with self._wake:
             waiting = [exchange for exchange in self._open if exchange.end is None]
+        now = time.monotonic()
         for exchange in waiting:
             if exchange.sender.is_cancelled():
                 self._cancel(exchange, "cancelled by the client")
+            elif exchange.late(now):
+                self._cancel(exchange, f"timed out: no whole answer within {exchange.ask.seconds:g} s", BUSY)
 
-    def _cancel(self, exchange: Exchange, why: str) -> None:
-        self.post(exchange, "", Refused(why, CANCELLED))
+    def _cancel(self, exchange: Exchange, why: str, status: str = CANCELLED) -> None:
+        self.post(exchange, "", Refused(why, status))
         if exchange.ticket is not None:
             exchange.ticket.cancel()

@@ -1,4 +1,4 @@
-"""trtkit's Triton model for LLMs: upstream's llmapi tensors in front, one of three runtimes behind.
+"""trtkit's Triton model for LLMs: upstream's llmapi tensors in front, one of four runtimes behind.
 
 ``config.pbtxt`` names the runtime (parameter ``runtime``); README.md beside this file in trtkit's sources explains
 the tensors. The model is decoupled: a stream is many responses, a whole answer is exactly one.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from ask import Ask, Refused, read_ask, wants_stop
+from ask import Ask, Refused, read_ask, time_out, wants_stop
 from courier import Courier
+from devices import devices_of, subject_of, use
 from lifeline import watch_parent
 from metrics import Metrics
 from replies import Replies
 from runtime import Finish, Runtime
 from settings import BadSettings, Settings, read_settings
+from warm_up import warm_up
 
 _METRICS_SECONDS = 0.2
 
@@ -31,11 +34,13 @@ class TritonPythonModel:
         watch_parent()
         try:
             settings = read_settings(args)
+            use(devices_of(args))
             self._runtime = _make_runtime(settings)
+            warm_up(self._runtime, settings.warm_up_requests, settings.limits.max_seq_len)
         except BadSettings as error:
             raise pb_utils.TritonModelException(str(error)) from None
         self._replies = Replies(settings.output_types)
-        self._metrics = Metrics(settings.name, settings.version)
+        self._metrics = Metrics(subject_of(args), settings.version)
         self._courier = Courier(self._replies, settings.cancellation_check_seconds, self._metrics.observe)
         self._closing = threading.Event()
         self._reporter = threading.Thread(target=self._report, name="metrics", daemon=True)
@@ -65,7 +70,8 @@ class TritonPythonModel:
                 self._stop(identity)
                 response = self._replies.last(Ask(prompt="", finish_reason=True), "", Finish(reason="cancelled"))
             else:
-                self._submit(read_ask(tensors), identity, sender)
+                asked = replace(read_ask(tensors), seconds=time_out(request.timeout(), request.parameters()))
+                self._submit(asked, identity, sender)
                 return
         except Refused as refused:
             response = self._replies.error(refused)
@@ -101,6 +107,10 @@ def _make_runtime(settings: Settings) -> Runtime:
         from runtime_reference import ReferenceRuntime
 
         return ReferenceRuntime(settings)
+    if settings.runtime == "transformers":
+        from runtime_transformers import TransformersRuntime
+
+        return TransformersRuntime(settings)
     from runtime_tensorrt_llm import TensorrtLlmRuntime
 
     return TensorrtLlmRuntime(settings)

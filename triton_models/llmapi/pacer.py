@@ -38,6 +38,16 @@ class Turn(Protocol):
         """Take the reason why there is no whole answer."""
 
 
+class Together(Protocol):
+    """What computes the tokens of a step for all its requests at once, where a runtime does."""
+
+    def step(self, turns: list[Any]) -> None:
+        """Compute the next token of each; called from the pacer's thread, before the turns are told."""
+
+    def leave(self, turn: Any) -> None:
+        """Forget a request that is over, or whose client has gone; called under the pacer's lock, from any thread."""
+
+
 @dataclass(eq=False)
 class Entry:
     """A request inside the pacer."""
@@ -76,9 +86,12 @@ class _State:
 class Pacer:
     """One engine and its thread."""
 
-    def __init__(self, engine: Any, max_queue_size: int, faults: Faults | None = None) -> None:
+    def __init__(
+        self, engine: Any, max_queue_size: int, faults: Faults | None = None, together: Together | None = None
+    ) -> None:
         """Take an engine that nobody else steps; ``max_queue_size`` requests may wait for a slot."""
         self._engine = engine
+        self._together = together
         self._max_queue_size = max_queue_size
         self._faults = faults or Faults(None)
         self._origin = time.monotonic()
@@ -180,6 +193,8 @@ class Pacer:
         entry.ended = True
         self._engine.cancel(entry.number)
         self._state.entries.pop(entry.number, None)
+        if self._together is not None:
+            self._together.leave(entry.turn)
         self._release()
 
     # --- the thread ----------------------------------------------------------------------------------------------
@@ -208,6 +223,8 @@ class Pacer:
             self._closing.wait(_POLL_SECONDS)
             return
         self._until(run.end)
+        if self._together is not None:
+            self._together.step([entry.turn for entry, count, _ in due if count and not entry.ended])
         ended = []
         for entry, count, whole in due:
             self._tell(entry, run)

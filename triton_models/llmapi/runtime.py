@@ -1,6 +1,6 @@
 """The words the Triton model and its runtimes share: what a runtime takes, gives back and reports.
 
-A runtime turns an ``Ask`` into text. ``model.py`` picks one of the three by the parameter ``runtime``; everything
+A runtime turns an ``Ask`` into text. ``model.py`` picks one of the four by the parameter ``runtime``; everything
 else (tensors, streaming, cancellation, metrics) is the same for all of them.
 """
 

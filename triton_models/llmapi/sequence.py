@@ -69,7 +69,7 @@ class TextTurn:
 
     def __init__(self, sequence: Sequence, ask: Ask, sink: Sink, faults: Faults) -> None:
         """Begin before the first token."""
-        self._sequence, self._ask, self._sink, self._faults = sequence, ask, sink, faults
+        self.sequence, self._ask, self._sink, self._faults = sequence, ask, sink, faults
         self._stops = StopTexts(ask.stop)
         self._piece = ""
         """Text of the last step, which goes out with the end where it is the last."""
@@ -81,7 +81,7 @@ class TextTurn:
         """Generate so many more tokens and give out their text; whether the answer ended with them."""
         pieces = []
         for _ in range(count):
-            token = self._sequence.write()
+            token = self.sequence.write()
             self._logprob += token.logprob
             self._written += 0 if token.last else 1
             self._ended = token.last
@@ -98,13 +98,13 @@ class TextTurn:
 
     def end(self) -> None:
         """Give out the last text with the end."""
-        rest = self._stops.push(self._sequence.rest()) + self._stops.flush()
+        rest = self._stops.push(self.sequence.rest()) + self._stops.flush()
         self._sink.finish(
             Finish(
                 reason="stop" if self._ended or self._stops.hit is not None else "length",
                 stop_reason=self._stops.hit or "",
                 text=self._piece + rest,
-                prompt_tokens=len(self._sequence.prompt),
+                prompt_tokens=len(self.sequence.prompt),
                 output_tokens=self._written,
                 cumulative_logprob=self._logprob,
                 performance=self.entry.performance,

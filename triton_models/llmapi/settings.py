@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from timing import Limits
 
-RUNTIMES = ("tensorrt_llm", "reference", "simulated")
+RUNTIMES = ("tensorrt_llm", "reference", "simulated", "transformers")
 
 T = TypeVar("T", int, float)
 
@@ -39,6 +39,8 @@ class Settings:
     """Time one step of the simulated runtime takes, where the plan is for no real hardware."""
     repository: Path
     """The folder of all models, with the plan."""
+    warm_up_requests: int = 0
+    """Requests of the model's own that are answered before it is ready."""
 
 
 def read_settings(args: Mapping[str, str]) -> Settings:
@@ -60,6 +62,7 @@ def read_settings(args: Mapping[str, str]) -> Settings:
         limits=_limits(parameters),
         step_seconds=_number(parameters, "token_seconds", float, 0.0),
         repository=Path(args["model_repository"]).parent,
+        warm_up_requests=_number({"warm_up_requests": "0"} | parameters, "warm_up_requests", int, 0),
     )
 
 

@@ -48,6 +48,10 @@ class Row:
     min_tokens: int
     log_probs: bool
     performance: bool
+    beams: int
+    """Answers to search side by side; 1 searches nothing."""
+    len_penalty: float
+    """Power of the length that the sum of an answer's log probabilities is divided by."""
     lengths: tuple[bool, bool]
     """Whether the number of tokens of the prompt, and of the answer, is asked for."""
 
@@ -70,9 +74,11 @@ def rows_of(request: Any, setup: EngineSetup) -> tuple[Row, ...]:
     beams = int(_first(request, "beam_width", 1))
     if beams != setup.max_beam_width:
         raise Refused(f"Request beam width {beams} is not equal to max_beam_width {setup.max_beam_width}")
-    if beams > 1:
-        raise Refused("the engine of a rehearsal has no beams")
     streaming = bool(_first(request, "streaming", False))
+    if beams > 1 and streaming:
+        raise Refused(f"streaming with {beams} beams: which of them is best is known at the end")
+    if beams > 1 and _array(request, "draft_input_ids") is not None:
+        raise Refused(f"draft_input_ids with {beams} beams: drafts are of one answer")
     if streaming and not setup.decoupled:
         raise Refused("Streaming is only supported if model is deployed using decoupled mode.")
     return tuple(
@@ -114,6 +120,8 @@ def _row(request: Any, setup: EngineSetup, index: int, prompt: list[int], most: 
         min_tokens=int(one("min_tokens", 0)),
         log_probs=bool(one("return_log_probs", False)),
         performance=bool(one("return_perf_metrics", False)),
+        beams=setup.max_beam_width,
+        len_penalty=float(one("len_penalty", 0.0)),
         lengths=(bool(one("return_num_input_tokens", False)), bool(one("return_num_output_tokens", False))),
     )
 
@@ -141,10 +149,15 @@ class Replies:
 
     def tokens(self, row: Row, ids: list[int], log_probs: list[float] | None = None) -> Any:
         """Return a response with tokens."""
-        return pb_utils.InferenceResponse(output_tensors=self._tokens(row, ids, log_probs))
+        return pb_utils.InferenceResponse(output_tensors=self._tokens(row, [ids], log_probs and [log_probs]))
 
-    def last(self, row: Row, ids: list[int], log_probs: list[float], written: int, cost: Performance) -> Any:
-        """Return the response that ends an answer of ``written`` tokens, with what it cost where that was asked."""
+    def last(
+        self, row: Row, ids: list[list[int]], log_probs: list[list[float]], written: int, cost: Performance
+    ) -> Any:
+        """Return the response that ends an answer of ``written`` tokens, with what it cost where that was asked.
+
+        ``ids`` and ``log_probs`` have those of every beam, best first.
+        """
         tensors = self._tokens(row, ids, log_probs)
         if row.performance:
             tensors += [self._one(name, getattr(cost, field)) for name, field in _COST.items() if name in self._types]
@@ -159,22 +172,29 @@ class Replies:
         code = getattr(pb_utils.TritonError, refused.status)
         return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(refused), code))
 
-    def _tokens(self, row: Row, ids: list[int], log_probs: list[float] | None) -> list[Any]:
+    def _tokens(self, row: Row, ids: list[list[int]], log_probs: list[list[float]] | None) -> list[Any]:
         tensors = [
-            pb_utils.Tensor("output_ids", np.array([[ids]], dtype=np.int32)),
-            pb_utils.Tensor("sequence_length", np.array([[len(ids)]], dtype=np.int32)),
+            pb_utils.Tensor("output_ids", filled(ids, np.int32, max(0, row.end))),
+            pb_utils.Tensor("sequence_length", np.array([[len(one) for one in ids]], dtype=np.int32)),
             self._one("batch_index", row.index),
         ]
         if "sequence_index" in self._types:
             tensors.append(self._one("sequence_index", 0))
         if log_probs is not None and row.log_probs:
-            tensors.append(pb_utils.Tensor("cum_log_probs", np.array([[sum(log_probs)]], dtype=np.float32)))
-            tensors.append(pb_utils.Tensor("output_log_probs", np.array([[log_probs]], dtype=np.float32)))
+            sums = np.array([[sum(one) for one in log_probs]], dtype=np.float32)
+            tensors.append(pb_utils.Tensor("cum_log_probs", sums))
+            tensors.append(pb_utils.Tensor("output_log_probs", filled(log_probs, np.float32, 0.0)))
         return tensors
 
     def _one(self, name: str, value: Any) -> Any:
         kind = _TYPES.get(self._types[name]) or pb_utils.triton_string_to_numpy(self._types[name])
         return pb_utils.Tensor(name, np.array([[value]], dtype=kind))
+
+
+def filled(rows: list[list[Any]], kind: Any, fill: float) -> Any:
+    """Return (1, rows, longest) with the shorter ones filled up."""
+    longest = max(map(len, rows))
+    return np.array([[[*row, *[fill] * (longest - len(row))] for row in rows]], dtype=kind)
 
 
 def _array(request: Any, name: str) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from ask import CANCELLED, Refused
+from beams import BeamTurn
 from engine_setup import BadEngine, read_setup
 from engine_tensors import Replies, Row, rows_of, wants_stop
 from faults import BadFaults, faults_of
@@ -91,7 +92,8 @@ class TritonPythonModel:
             self._submit(row, sender, left, request.request_id())
 
     def _submit(self, row: Row, sender: Any, left: list[int], identity: str) -> None:
-        turn = Turn(row, self._source.answer(row), self._replies, sender, left, identity, self._forget, self._faults)
+        kind = BeamTurn if row.beams > 1 else Turn
+        turn = kind(row, self._source, self._replies, sender, left, identity, self._forget, self._faults)
         with self._lock:
             self._running.add(turn)
         block = self._setup.limits.tokens_per_block

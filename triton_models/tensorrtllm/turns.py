@@ -44,6 +44,9 @@ class Source(Protocol):
     def answer(self, row: Row) -> Answer:
         """Begin an answer."""
 
+    def log_probabilities(self, row: Row, beam: Any) -> Any:
+        """Return those of the tokens that may follow a beam, (vocabulary,); its state has moved on."""
+
 
 def sources_of(plan: Any, setup: EngineSetup) -> Source:
     """Return what makes the tokens of a plan's runtime; raises ``BadEngine``."""
@@ -94,6 +97,14 @@ class SimulatedTokens:
         """Begin an answer."""
         return _Simulated(self, row)
 
+    def log_probabilities(self, row: Row, beam: Any) -> Any:
+        """Return nearly nothing but for the token of the place, and a second one that is half as likely."""
+        found = np.full(max(self._ids) + 1, -30.0)
+        place = len(beam.ids)
+        found[self.token(row.prompt, place + 1)] = math.log(1 / 3)
+        found[self.token(row.prompt, place)] = math.log(2 / 3)
+        return found
+
     def token(self, prompt: tuple[int, ...], position: int) -> int:
         """Return the token at a position (from 0) of the answer to a prompt."""
         seed = zlib.crc32(np.array(prompt, dtype=np.int32).tobytes())
@@ -125,6 +136,13 @@ class ReferenceTokens:
         """Begin an answer."""
         return _Computed(self._model, row)
 
+    def log_probabilities(self, row: Row, beam: Any) -> Any:
+        """Run the prompt, or the beam's last token."""
+        given = beam.ids[-1:] or list(row.prompt)
+        beam.state = beam.state or self._model.new_cache()
+        logits = self._model.forward(given, beam.state, last_only=True)[-1]
+        return _log_softmax(_allowed(row, beam.ids, logits))
+
 
 class _Computed:
     def __init__(self, model: Any, row: Row) -> None:
@@ -148,25 +166,30 @@ class _Computed:
         if self._cache is None:
             self._cache = self._model.new_cache()
         logits = self._model.forward(self._given, self._cache, last_only=True)[-1]
-        token = self._sampler.pick(self._allowed(logits))
+        token = self._sampler.pick(_allowed(self._row, self._written, logits))
         self._given = [token]
         self._written.append(token)
-        shifted = logits - np.max(logits)
-        return token, float(shifted[token] - np.log(np.sum(np.exp(shifted))))
+        return token, float(_log_softmax(logits)[token])
 
-    def _allowed(self, logits: Any) -> Any:
-        """Return the logits with what the request adds to them, and without the tokens it forbids here."""
-        row = self._row
-        banned = [one[-1] for one in row.bans if tuple(self._written[len(self._written) - len(one) + 1 :]) == one[:-1]]
-        if len(self._written) < row.min_tokens and row.end >= 0:
-            banned.append(row.end)
-        if row.bias is None and not banned:
-            return logits
-        changed = logits.copy()
-        if row.bias is not None:
-            changed[: len(row.bias)] += row.bias[: len(changed)]
-        changed[banned] = -math.inf
-        return changed
+
+def _allowed(row: Row, written: list[int], logits: Any) -> Any:
+    """Return the logits with what the request adds to them, and without the tokens it forbids after those written."""
+    banned = [one[-1] for one in row.bans if tuple(written[len(written) - len(one) + 1 :]) == one[:-1]]
+    if len(written) < row.min_tokens and row.end >= 0:
+        banned.append(row.end)
+    if row.bias is None and not banned:
+        return logits
+    changed = logits.copy()
+    if row.bias is not None:
+        changed[: len(row.bias)] += row.bias[: len(changed)]
+    changed[banned] = -math.inf
+    return changed
+
+
+def _log_softmax(logits: Any) -> Any:
+    """Return the natural logarithms of the softmax probabilities, (vocabulary,)."""
+    shifted = logits - np.max(logits)
+    return shifted - np.log(np.sum(np.exp(shifted)))
 
 
 class Turn:
@@ -175,7 +198,7 @@ class Turn:
     def __init__(
         self,
         row: Row,
-        answer: Answer,
+        source: Source,
         replies: Replies,
         sender: Any,
         left: list[int],
@@ -188,7 +211,7 @@ class Turn:
         self.identity = identity
         self.entry: Any = None
         self.finish: Finish | None = None
-        self._answer, self._replies, self._sender, self._left = answer, replies, sender, left
+        self._replies, self._sender, self._left = replies, sender, left
         self._forget, self._faults = forget, faults
         self._ids: list[int] = []
         self._log_probs: list[float] = []
@@ -196,6 +219,10 @@ class Turn:
         self._shown = 0
         """Tokens that were there before the last step."""
         self._over = False
+        self._begin(source)
+
+    def _begin(self, source: Source) -> None:
+        self._answer = source.answer(self.row)
 
     def tokens(self, count: int) -> bool:
         """Make so many more tokens and send them; whether the answer ended with them."""
@@ -232,7 +259,7 @@ class Turn:
             output_tokens=len(self._ids),
             performance=cost,
         )
-        self._close(self._replies.last(self.row, whole, log_probs, len(self._ids), cost))
+        self._close(self._replies.last(self.row, [whole], [log_probs], len(self._ids), cost))
 
     def fail(self, refused: Refused) -> None:
         """Send the reason why there is no whole answer."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from trtllm_kit.bench.dialects import Ask, Dialect
 from trtllm_kit.bench.heard import Heard
 from trtllm_kit.bench.http_stream import Malformed, Response
 from trtllm_kit.bench.record import Failure
+from trtllm_kit.bench.secure import trusting
 from trtllm_kit.errors import UsageError
 
 clock = time.monotonic
@@ -47,6 +47,8 @@ class Address:
     secure: bool
     prefix: str = ""
     """Path in front of the interface's own."""
+    ca: str = ""
+    """File of certificates to trust over TLS; empty: the system's."""
 
     @property
     def place(self) -> str:
@@ -61,10 +63,10 @@ def address_of(url: str) -> Address:
         host, port = parts.hostname, parts.port
     except ValueError:
         parts, host, port = urlsplit(""), None, None
-    if parts.scheme not in ("http", "https", "grpc") or not host:
+    if parts.scheme not in _USUAL_PORTS or not host:
         raise UsageError(
             f"{url!r} is no address of a server",
-            why="it must be http://HOST:PORT, https://HOST:PORT or grpc://HOST:PORT",
+            why="it must be http://HOST:PORT, or begin with https://, grpc:// or grpcs://",
             hint="http://127.0.0.1:8000",
         )
     if parts.username is not None or parts.query or parts.fragment:
@@ -73,8 +75,11 @@ def address_of(url: str) -> Address:
             why="names, keys and questions in a URL are not sent",
             hint=f"{parts.scheme}://{host}, and --header 'Authorization: Bearer KEY' for a key",
         )
-    usual = {"http": 80, "https": 443, "grpc": 8001}[parts.scheme]
-    return Address(host, port or usual, parts.scheme == "https", quote(parts.path.rstrip("/"), safe="/%"))
+    path = quote(parts.path.rstrip("/"), safe="/%")
+    return Address(host, port or _USUAL_PORTS[parts.scheme], parts.scheme in ("https", "grpcs"), path)
+
+
+_USUAL_PORTS = {"http": 80, "https": 443, "grpc": 8001, "grpcs": 8001}
 
 
 class _Connection(asyncio.Protocol):
@@ -175,12 +180,15 @@ class HttpClient:
         exact: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Take where to ask and how; ``silence`` is the longest wait for the next byte, seconds."""
+        """Take where to ask and how; ``silence`` is the longest wait for the next byte, seconds.
+
+        Raises ``UsageError`` where the file of certificates to trust holds none.
+        """
         self.arrived: Callable[[], float] = clock
         self._address, self._dialect, self._model = address, dialect, model
         self._silence, self._exact = silence, exact
         self._idle: list[_Connection] = []
-        self._ssl = ssl.create_default_context() if address.secure else None
+        self._ssl = trusting(address.ca) if address.secure else None
         lines = [
             f"POST {address.prefix}{dialect.path(quote(model, safe=''))} HTTP/1.1",
             f"Host: {address.place}",

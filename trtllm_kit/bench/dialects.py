@@ -25,6 +25,12 @@ class Ask:
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
+    greedy: bool = False
+    """Always the likeliest token, whatever the server would do by itself."""
+    whole: bool = False
+    """In one piece, where the interface has such answers as events; OpenAI's has not, and streams all the same."""
+    identity: str = ""
+    """A number that no other request has: by it an ensemble joins the pieces of a character that came apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +74,13 @@ def _triton_path(model: str) -> str:
 def _llmapi_body(_model: str, ask: Ask, _exact: bool) -> dict[str, Any]:  # no tensor of it keeps an answer going
     chosen = {
         "sampling_param_temperature": ask.temperature,
+        "sampling_param_top_k": 1 if ask.greedy else None,
         "sampling_param_top_p": ask.top_p,
         "sampling_param_seed": ask.seed,
     }
     return {
         "text_input": ask.prompt,
-        "streaming": True,
+        "streaming": not ask.whole,
         "return_finish_reason": True,
         "sampling_param_exclude_input_from_output": True,
         "sampling_param_max_tokens": ask.tokens,
@@ -83,17 +90,24 @@ def _llmapi_body(_model: str, ask: Ask, _exact: bool) -> dict[str, Any]:  # no t
 def _legacy_body(_model: str, ask: Ask, exact: bool) -> dict[str, Any]:
     chosen = {
         "temperature": ask.temperature,
+        "top_k": 1 if ask.greedy else None,
         "top_p": ask.top_p,
         "seed": ask.seed,
         "min_tokens": ask.tokens if exact else None,
+        "id": ask.identity or None,
     }
-    asked = {"text_input": ask.prompt, "max_tokens": ask.tokens, "stream": True, "exclude_input_in_output": True}
+    asked = {
+        "text_input": ask.prompt,
+        "max_tokens": ask.tokens,
+        "stream": not ask.whole,
+        "exclude_input_in_output": True,
+    }
     return asked | _given(chosen)
 
 
 def _openai_body(model: str, ask: Ask, exact: bool) -> dict[str, Any]:
     chosen = {
-        "temperature": ask.temperature,
+        "temperature": 0.0 if ask.greedy else ask.temperature,
         "top_p": ask.top_p,
         "seed": ask.seed,
         "ignore_eos": exact or None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Mapping
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
@@ -10,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from trtllm_kit.bench.client import Address
+from trtllm_kit.bench.secure import trusting
 from trtllm_kit.errors import RequestFailed
 
 _TIMEOUT_SECONDS = 5.0
@@ -27,8 +29,7 @@ def discover(address: Address, model: str | None, headers: Mapping[str, str] | N
         if model or names:
             return "openai", model or names[0]
     for name in (model,) if model else _TRITON_MODELS:
-        config = _get(address, f"/v2/models/{quote(name, safe='')}/config", headers)
-        inputs = config.get("input", []) if isinstance(config, dict) else []
+        inputs = _config(address, name, headers).get("input", [])
         tensors = {one.get("name") for one in inputs if isinstance(one, dict)}
         if {"text_input", "sampling_param_max_tokens"} <= tensors:
             return "triton", name
@@ -41,15 +42,40 @@ def discover(address: Address, model: str | None, headers: Mapping[str, str] | N
     )
 
 
+def streams(address: Address, api: str, model: str, headers: Mapping[str, str] | None = None) -> bool | None:
+    """Return whether answers come in pieces where they are asked for; None where the server does not say it."""
+    if not api.startswith("triton"):
+        return True
+    policy = _config(address, model, headers).get("model_transaction_policy")
+    return policy.get("decoupled") is True if isinstance(policy, dict) else None
+
+
+def _config(address: Address, model: str, headers: Mapping[str, str] | None) -> dict[str, Any]:
+    """Return what Triton says of a model; empty where it says nothing."""
+    config = _get(address, f"/v2/models/{quote(model, safe='')}/config", headers)
+    return config if isinstance(config, dict) else {}
+
+
 def _get(address: Address, path: str, headers: Mapping[str, str] | None) -> Any:
     """Return a document; None where there is none."""
-    kind = HTTPSConnection if address.secure else HTTPConnection
-    with closing(kind(address.host, address.port, timeout=_TIMEOUT_SECONDS)) as connection:
+    with closing(_connection(address)) as connection:
         try:
             connection.request(
                 "GET", address.prefix + path, headers={name: value.encode() for name, value in (headers or {}).items()}
             )
             response = connection.getresponse()
             return json.loads(response.read(1 << 20)) if response.status == 200 else None
+        except ssl.SSLCertVerificationError as error:
+            raise RequestFailed(
+                f"the certificate of {address.place} is not trusted",
+                why=error.verify_message or str(error),
+                hint="--ca FILE with the certificate that signed it",
+            ) from None
         except (OSError, HTTPException, ValueError, RecursionError):
             return None
+
+
+def _connection(address: Address) -> HTTPConnection:
+    if not address.secure:
+        return HTTPConnection(address.host, address.port, timeout=_TIMEOUT_SECONDS)
+    return HTTPSConnection(address.host, address.port, timeout=_TIMEOUT_SECONDS, context=trusting(address.ca))

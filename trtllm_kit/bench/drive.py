@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from trtllm_kit.bench.client import Client, clock
 from trtllm_kit.bench.dialects import Ask
 from trtllm_kit.bench.heard import Heard
 from trtllm_kit.bench.lag import Lag, LagWatch, WatchedSelector
+from trtllm_kit.bench.live import Glance, Watch
 from trtllm_kit.bench.load import Load
 from trtllm_kit.bench.prompts import Prompts
 from trtllm_kit.bench.record import Counted, Failure, Record
@@ -52,8 +54,8 @@ class Driven:
     """What interrupted the run, where something did: then this is what was heard up to it."""
 
 
-Told = Callable[[int, int, int], None]
-"""Is told of the run while it goes on: requests ended, failed, under way."""
+Told = Callable[[Glance], None]
+"""Is told of the run while it goes on, once a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class _Run:
         self._running: set[asyncio.Task[None]] = set()
         self._failed = 0
         self._begun = 0.0
+        self._first_identity = secrets.randbelow(1 << 62)
         self._stirred = asyncio.Event()
         self._ready: dict[int, str] = {}
         self._fault: BaseException | None = None
@@ -183,7 +186,11 @@ class _Run:
 
     async def _ask(self, client: Client, sent: Sent) -> None:
         load, request = self._load, self._load.request(sent.number)
-        ask = Ask(sent.prompt, request.most, load.sampling.temperature, load.sampling.top_p)
+        chosen = load.sampling
+        ask = Ask(
+            sent.prompt, request.most, chosen.temperature, chosen.top_p,
+            greedy=chosen.greedy, whole=load.whole, identity=str(self._first_identity + sent.number),
+        )  # fmt: skip
         try:
             async with asyncio.timeout(self._limits.answer):
                 await client.ask(ask, sent.heard)
@@ -210,9 +217,17 @@ class _Run:
         await asyncio.gather(*self._running, return_exceptions=True)
 
     async def _tell(self) -> None:
+        """Tell once a second what came since: of requests under way, and of those that ended meanwhile."""
+        watch, known, going = Watch(), 0, list[Sent]()
         while self._told is not None:
             await asyncio.sleep(1.0)
-            self._told(len(self._sent) - len(self._running), self._failed, len(self._running))
+            seen = [*going, *self._sent[known:]]
+            known = len(self._sent)
+            pieces, firsts, paces = watch.look((one.number, self._begun + one.intended, one.heard) for one in seen)
+            going = [one for one in seen if not one.heard.ended]
+            running = len(self._running)
+            now = clock() - self._begun
+            self._told(Glance(now, known - running, self._failed, running, pieces, firsts, paces))
 
 
 def records_of(driven: Driven, load: Load, prompts: Prompts) -> tuple[Record, ...]:

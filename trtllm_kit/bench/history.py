@@ -9,7 +9,7 @@ from typing import Any
 
 from trtllm_kit.bench.imported import imported
 from trtllm_kit.bench.strict import require_result
-from trtllm_kit.errors import ResultUnfit, storage_error
+from trtllm_kit.errors import ResultUnfit, UsageError, storage_error
 from trtllm_kit.files import UnfitFile, read_file, replace_text
 from trtllm_kit.strict_json import parse_json
 
@@ -27,9 +27,11 @@ def write_result(path: Path, document: dict[str, Any]) -> None:
 
 
 def read_result(path: Path) -> dict[str, Any]:
-    """Return a run that was written; raises ``ResultUnfit`` or ``StorageError``."""
+    """Return a run that was written; raises ``UsageError`` where none is, ``ResultUnfit`` or ``StorageError``."""
     try:
         return require_result(parse_json(read_file(path, MOST_BYTES)))
+    except (FileNotFoundError, IsADirectoryError):
+        raise _nothing_at(path) from None
     except OSError as error:
         raise storage_error(error, "reading a result") from None
     except (UnfitFile, ValueError) as error:
@@ -39,15 +41,21 @@ def read_result(path: Path) -> dict[str, Any]:
 
 
 def read_foreign(path: Path) -> list[dict[str, Any]]:
-    """Return the runs in a result of AIPerf or GuideLLM; raises ``ResultUnfit`` or ``StorageError``."""
+    """Return the runs in a result of AIPerf or GuideLLM; raises what ``read_result`` raises."""
     try:
         return [require_result(run) for run in imported(json.loads(read_file(path, MOST_BYTES)))]
+    except (FileNotFoundError, IsADirectoryError):
+        raise _nothing_at(path) from None
     except OSError as error:
         raise storage_error(error, "reading a result") from None
     except (UnfitFile, ValueError, TypeError, AttributeError) as error:
         raise ResultUnfit(
             f"{path} cannot be imported", why=str(error), hint="name profile_export_aiperf.json or GuideLLM's JSON"
         ) from None
+
+
+def _nothing_at(path: Path) -> UsageError:
+    return UsageError(f"{path} is no file", why="a run is a file", hint="trtkit bench list FOLDER shows a history's")
 
 
 def place_in(folder: Path, name: str, stamp: str) -> Path:
@@ -63,7 +71,7 @@ def place_in(folder: Path, name: str, stamp: str) -> Path:
 def results_in(folder: Path) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     """Yield the files of a history in the order of their names, with None for one that cannot be read."""
     if not folder.is_dir():
-        raise ResultUnfit(
+        raise UsageError(
             f"{folder} is no folder",
             why="a history is a folder of results",
             hint="name what --history was given",

@@ -19,6 +19,8 @@ class Sampling:
 
     temperature: float | None = None
     top_p: float | None = None
+    greedy: bool = False
+    """Always the likeliest token, said in each interface's own way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class Load:
     sampling: Sampling = Sampling()
     texts: tuple[str, ...] = ()
     """Prompts that were given, by number; otherwise they are made."""
+    whole: bool = False
+    """Whether answers come in one piece, from interfaces that offer it."""
     nth: int | None = None
     """Whether answers are timed from the first token to the nth."""
     drawn: Callable[[int], Request] | None = field(default=None, compare=False)

@@ -11,7 +11,7 @@ from random import Random
 from typing import Protocol
 
 from trtllm_kit.bench.load import Load
-from trtllm_kit.errors import CannotDo, MissingExtra
+from trtllm_kit.errors import MissingExtra, ModelNotFound
 from trtllm_kit.estimate.workload import Request
 
 _TEXT = (
@@ -37,7 +37,7 @@ class FileTokenizer:
     """The tokenizer of a model's folder."""
 
     def __init__(self, path: Path) -> None:
-        """Read ``tokenizer.json``, or the one in a folder; raises ``MissingExtra`` or ``CannotDo``."""
+        """Read ``tokenizer.json``, or the one in a folder; raises ``MissingExtra`` or ``ModelNotFound``."""
         try:
             from tokenizers import Tokenizer as Fast
         except ImportError:
@@ -50,13 +50,17 @@ class FileTokenizer:
         try:
             self._fast = Fast.from_file(str(file))
         except Exception as error:  # noqa: BLE001  # the package raises this very class
-            raise CannotDo(
+            raise ModelNotFound(
                 f"no tokenizer in {path}", why=str(error), hint="name a folder that holds tokenizer.json"
             ) from None
 
     def count(self, text: str) -> int:
         """Return how many tokens a text is, without those that a template adds."""
-        return len(self._fast.encode(text, add_special_tokens=False).ids)
+        return len(self.ids(text))
+
+    def ids(self, text: str) -> list[int]:
+        """Return the tokens of a text, without those that a template adds."""
+        return list(self._fast.encode(text, add_special_tokens=False).ids)
 
 
 class Prompts:

@@ -42,6 +42,13 @@ class Server:
     metrics: str | None = None
     """URL of a Prometheus page."""
     headers: tuple[tuple[str, str], ...] = ()
+    nvml: bool = False
+    """Whether the GPUs behind it are this machine's, and their driver is asked for their energy."""
+
+    @property
+    def watched(self) -> bool:
+        """Whether something is read beside the run."""
+        return self.metrics is not None or self.nvml
 
     def client(self) -> Client:
         """Return a client; to be called in a running loop."""
@@ -86,10 +93,11 @@ class Bench:
     def once(self, load: Load, told: Told | None = None) -> Once:
         """Run a load once."""
         prompts = Prompts(load, self.tokenizer)
-        with scraping(self.server.metrics) as scraped:
-            driven = drive(load, prompts, self.server.client, self.limits, told)
+        with scraping(self.server.metrics, self.server.address.ca, nvml=self.server.nvml) as scraped:
+            tell = told and (lambda glance: told(replace(glance, page=scraped.newest())))
+            driven = drive(load, prompts, self.server.client, self.limits, tell)
         records = records_of(driven, load, prompts)
-        page = scraped.document(driven.begun, driven.seconds) if self.server.metrics else {}
+        page = scraped.document(driven.begun, driven.seconds) if self.server.watched else {}
         return Once(figures_of(records, self.slo, load.nth), records, driven.lag, page, driven.stopped)
 
     def run(
@@ -115,7 +123,7 @@ class Bench:
             document["figures"] |= {"watts": watts, "joules_per_output_token": watts / rate}
         if runs[-1].stopped is not None:
             document["interrupted"] = True
-        return document | ({"server": runs[-1].scraped} if self.server.metrics else {})
+        return document | ({"server": runs[-1].scraped} if self.server.watched else {})
 
     def saturated(self, say: Callable[[str], None]) -> tuple[Step, ...]:
         """Find how much the server takes."""

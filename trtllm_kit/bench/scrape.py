@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import IO, Any
 
 from trtllm_kit import child
 
 INTERVAL_SECONDS = 1.0
+_MOST_BYTES = 1 << 20
+"""Of what was written since the last look: more is read with the next."""
 MOST_SERIES = 60
 """Series that are kept of a run: those that changed."""
 
 
-ENERGY = {"nv_energy_consumption": 1.0, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e-3}
-"""Counters of a GPU's energy: Triton's in joules, DCGM's in millijoules."""
+ENERGY = {"nv_energy_consumption": 1.0, "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION": 1e-3, "trtkit_gpu_energy_joules": 1.0}
+"""Counters of a GPU's energy: Triton's in joules, DCGM's in millijoules, and NVML's of this machine."""
 
 
 class Scraped:
@@ -26,6 +29,20 @@ class Scraped:
     def __init__(self) -> None:
         """Begin with nothing."""
         self.readings: list[dict[str, Any]] = []
+        self._file: IO[bytes] | None = None
+        self._read = 0
+
+    def come_to(self, file: IO[bytes]) -> None:
+        """Name the file to which readings are written meanwhile, a line each."""
+        self._file = file
+
+    def newest(self) -> str:
+        """Return the newest line that was written whole since it was asked last; empty where there is none."""
+        if self._file is None:
+            return ""
+        lines = os.pread(self._file.fileno(), _MOST_BYTES, self._read).split(b"\n")
+        self._read += sum(len(line) + 1 for line in lines[:-1])
+        return lines[-2].decode("utf-8", "replace") if len(lines) > 1 else ""
 
     def document(self, begun: float, seconds: float) -> dict[str, Any]:
         """Return the series that changed, as values over seconds from the start of the run, and failed readings."""
@@ -55,15 +72,19 @@ def _watts(clocks: list[float], series: dict[str, list[float | None]]) -> float 
 
 
 @contextmanager
-def scraping(url: str | None) -> Iterator[Scraped]:
-    """Read a metrics page every second beside what is done meanwhile; nothing without a URL."""
+def scraping(url: str | None, ca: str = "", *, nvml: bool = False) -> Iterator[Scraped]:
+    """Read a metrics page every second beside what is done meanwhile; nothing where neither is asked.
+
+    ``ca`` names a file of certificates to trust; ``nvml`` reads the GPUs of this machine from their driver too.
+    """
     scraped = Scraped()
-    if url is None:
+    if url is None and not nvml:
         yield scraped
         return
     with tempfile.TemporaryFile() as out:
-        argv = [sys.executable, "-m", "trtllm_kit.bench.scraper", url, str(INTERVAL_SECONDS)]
+        argv = [sys.executable, "-m", "trtllm_kit.bench.scraper", url or "", str(INTERVAL_SECONDS), ca, "nvml" * nvml]
         running = child.start(argv, stdout=out, stderr=out)
+        scraped.come_to(out)
         try:
             yield scraped
         finally:

@@ -42,6 +42,7 @@ from trtllm_kit.cli import (
     quickstart,
     stop,
     tune,
+    upgrade_check,
     upstream,
     watch,
 )
@@ -80,6 +81,7 @@ app.add_typer(migrate.app, name="migrate", epilog=_SHARED)
 for _name, _verb in (
     ("plan", plan.plan),
     ("lint", lint.lint),
+    ("upgrade-check", upgrade_check.upgrade_check),
     ("convert", convert.convert),
     ("evaluate", evaluate.evaluate),
     ("build", build.build),
@@ -134,7 +136,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(session: Session, arguments: list[str]) -> int:
-    watchdog = next((word for word in arguments if word not in GLOBAL_FLAGS), "") == WATCHDOG_VERB
+    verb = next((word for word in arguments if word not in GLOBAL_FLAGS), "")
     try:
         return _invoke(session, arguments)
     except (Exception, KeyboardInterrupt) as error:  # the one boundary that may see anything
@@ -142,7 +144,7 @@ def _run(session: Session, arguments: list[str]) -> int:
         if session.debug and isinstance(error, Exception):
             traceback.print_exception(error)
         code = _code_of(error, failure)
-        return _unknown(session, failure, error) if watchdog else _report(session, failure, code)
+        return _unknown(session, failure, error) if verb == WATCHDOG_VERB else _report(session, failure, code, verb)
 
 
 def _invoke(session: Session, arguments: list[str]) -> int:
@@ -174,7 +176,9 @@ def command_tree() -> Any:
     return root_command
 
 
-_AGAIN = "interrupted; run the same command again to go on"
+_INTERRUPTED, _AGAIN = "interrupted", "; run the same command again to go on"
+_GO_ON = frozenset({"convert", "build", "deploy", "quickstart"})
+"""Verbs that find what an interrupted run of theirs left; all others begin anew."""
 
 
 def _terminate(number: int, _frame: FrameType | None) -> NoReturn:
@@ -219,11 +223,11 @@ def _code_of(error: BaseException, failure: KitError | None) -> int:
     return failure.exit_code if failure is not None else UsageError.exit_code
 
 
-def _report(session: Session, failure: KitError | None, code: int) -> int:
+def _report(session: Session, failure: KitError | None, code: int, verb: str) -> int:
     if failure is not None:
         session.fail(failure)
     elif code > INTERRUPTED - signal.SIGINT:
-        session.outlet.complain(_AGAIN)
+        session.outlet.complain(_INTERRUPTED + (_AGAIN if verb in _GO_ON else ""))
     return code
 
 

@@ -10,6 +10,7 @@ import typer
 from trtllm_kit.cli.bench_options import (
     ApiOption,
     ArrivalsOption,
+    CaOption,
     ConcurrencyOption,
     CsvOption,
     DurationOption,
@@ -20,10 +21,12 @@ from trtllm_kit.cli.bench_options import (
     HtmlOption,
     IgnoreEosOption,
     IslOption,
+    LiveOption,
     LoadFractionOption,
     MetricsUrlOption,
     ModelOption,
     NameOption,
+    NvmlOption,
     OslOption,
     OutOption,
     PrefixesOption,
@@ -46,7 +49,6 @@ from trtllm_kit.cli.bench_options import (
 from trtllm_kit.cli.load_options import PercentileOption, SeedOption, SloOption, slo_from
 from trtllm_kit.cli.session import Session, heading, table
 from trtllm_kit.cli.shorthand import short_for
-from trtllm_kit.errors import UsageError
 
 RUN = "run"
 
@@ -89,16 +91,19 @@ def run(
     percentile: PercentileOption = 95,
     timeout: TimeoutOption = "60s",
     metrics_url: MetricsUrlOption = None,
+    nvml: NvmlOption = False,
     repeats: RepeatsOption = 1,
     gpus: GpusOption = None,
     gpu_hour_price: GpuHourPriceOption = None,
     seed: SeedOption = 0,
     header: HeaderOption = None,
+    ca: CaOption = None,
     out: OutOption = None,
     csv: CsvOption = None,
     html: HtmlOption = None,
     history: HistoryOption = None,
     name: NameOption = "",
+    live: LiveOption = True,
 ) -> int:
     """Send a load to a running server and measure what its users feel. Exit 1: the SLO is not kept.
 
@@ -107,10 +112,18 @@ def run(
     from trtllm_kit.cli.bench_run import asked_bench, measured, written
 
     session: Session = context.obj
-    given = {key: value for key, value in locals().items() if key not in ("context", "session")}
-    promise = slo_from(slo, percentile)
-    bench, asked = asked_bench(given | {"promise": promise})
-    document, stopped = measured(session, bench, asked, load_fraction)
+    given = {
+        "url": url, "api": api, "model": model, "header": header, "ca": ca, "timeout": timeout,
+        "scenario": scenario, "trace": trace, "concurrency": concurrency, "rate": rate, "arrivals": arrivals,
+        "ramp": ramp, "load_fraction": load_fraction, "requests": requests, "duration": duration, "warmup": warmup,
+        "isl": isl, "osl": osl, "shortest": shortest, "shared_prefix": shared_prefix, "prefixes": prefixes,
+        "turns": turns, "tokenizer": tokenizer, "temperature": temperature, "top_p": top_p, "ignore_eos": ignore_eos,
+        "slo": slo, "promise": slo_from(slo, percentile), "percentile": percentile, "metrics_url": metrics_url,
+        "nvml": nvml, "repeats": repeats, "gpus": gpus, "gpu_hour_price": gpu_hour_price, "seed": seed,
+        "out": out, "csv": csv, "html": html, "history": history, "name": name,
+    }  # fmt: skip
+    bench, asked = asked_bench(given)
+    document, stopped = measured(session, bench, asked, load_fraction, live=live)
     written(document, out=out, csv=csv, html=html, history=history, name=name or scenario or "run")
     code = _show(session, document, percentile)
     if stopped is not None:
@@ -251,8 +264,6 @@ def report(
     from trtllm_kit.cli.bench_run import written
 
     session: Session = context.obj
-    if not run.is_file():
-        raise UsageError(f"{run} is no file", why="a run is a file", hint="trtkit bench list FOLDER")
     document = read_result(run)
     written(document, csv=csv, html=html, name=run.name)
     shown = {key: value for key, value in document.items() if key not in ("histograms", "requests", "server")}

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-UrlArgument = Annotated[str, typer.Argument(metavar="URL", help="http://HOST:PORT, https:// or Triton's grpc://.")]
+UrlArgument = Annotated[
+    str, typer.Argument(metavar="URL", help="http://HOST:PORT, https://, or Triton's grpc:// and grpcs://.")
+]
 ApiOption = Annotated[
     str | None,
     typer.Option(
@@ -95,6 +97,9 @@ TimeoutOption = Annotated[str, typer.Option("--timeout", metavar="TIME", help="L
 MetricsUrlOption = Annotated[
     str | None, typer.Option("--metrics-url", metavar="URL", help="The server's metrics page, read meanwhile.")
 ]
+NvmlOption = Annotated[
+    bool, typer.Option("--nvml", help="The GPUs are this machine's: ask their driver for power and energy meanwhile.")
+]
 RepeatsOption = Annotated[int, typer.Option("--repeats", metavar="COUNT", min=1, max=50, help="Runs in all.")]
 GpusOption = Annotated[int | None, typer.Option("--gpus", metavar="COUNT", min=1, help="GPUs behind the URL.")]
 GpuHourPriceOption = Annotated[
@@ -103,6 +108,10 @@ GpuHourPriceOption = Annotated[
 HeaderOption = Annotated[
     list[str] | None, typer.Option("--header", metavar="NAME:VALUE", help="Sent with each request.")
 ]
+CaOption = Annotated[
+    str | None,
+    typer.Option("--ca", metavar="FILE", help="Certificates to trust, for https.", show_default="the system's"),
+]
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the run as JSON.")]
 CsvOption = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write each request as CSV.")]
 HtmlOption = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the run as a page.")]
@@ -110,3 +119,6 @@ HistoryOption = Annotated[
     Path | None, typer.Option("--history", metavar="FOLDER", help="Keep the run in a folder, for list and compare.")
 ]
 NameOption = Annotated[str, typer.Option("--name", metavar="NAME", help="Of the run in the history.")]
+LiveOption = Annotated[
+    bool, typer.Option("--live/--no-live", help="On a terminal show the run on the whole screen while it goes on.")
+]

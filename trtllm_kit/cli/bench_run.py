@@ -8,23 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trtllm_kit.bench.client import address_of
-from trtllm_kit.bench.dialects import DIALECTS
-from trtllm_kit.bench.discover import discover
 from trtllm_kit.bench.drive import Limits
+from trtllm_kit.bench.live import title_of
 from trtllm_kit.bench.load import MOST_REQUESTS, Load, Sampling, arrivals_of, ramp_of, requests_in
 from trtllm_kit.bench.prompts import FileTokenizer
 from trtllm_kit.bench.result import Worth
-from trtllm_kit.bench.run import Bench, Server, steps_document
+from trtllm_kit.bench.run import Bench, steps_document
 from trtllm_kit.bench.scenarios import SCENARIOS, Sizes
 from trtllm_kit.bench.trace import trace_load
-from trtllm_kit.cli.bench_checks import USUAL_PROMPT, header_of, require_sense
+from trtllm_kit.cli.bench_checks import USUAL_PROMPT, require_sense
+from trtllm_kit.cli.bench_live import shown
+from trtllm_kit.cli.bench_server import seconds_of, server_of
 from trtllm_kit.cli.evaluate import require_place
 from trtllm_kit.cli.session import Session
 from trtllm_kit.errors import RequestFailed, UsageError, storage_error
 from trtllm_kit.estimate.outcome import Slo
 from trtllm_kit.estimate.workload import ClosedLoop, Workload, within
-from trtllm_kit.units import parse_seconds
 
 if TYPE_CHECKING:
     from trtllm_kit.estimate.workload import Arrivals
@@ -42,11 +41,15 @@ def asked_bench(given: Mapping[str, Any]) -> tuple[Bench, dict[str, Any]]:
     if given["history"] is not None:
         _require_folder(given["history"])
     require_sense(given)
-    limits = Limits(run=None if given["duration"] is None else _seconds("--duration", given["duration"]))
+    limits = Limits(run=None if given["duration"] is None else seconds_of("--duration", given["duration"]))
     load, promise = _load(given, limits.run)
     load = _warmed(load, given["warmup"])
     tokenizer = None if given["tokenizer"] is None else FileTokenizer(given["tokenizer"])
-    server = _server(given)
+    server = server_of(
+        given["url"], api=given["api"], model=given["model"], header=given["header"], timeout=given["timeout"],
+        exact=given["ignore_eos"], metrics_url=given["metrics_url"], ca=given["ca"],
+    )  # fmt: skip
+    server = replace(server, nvml=given["nvml"])
     worth = Worth(given["gpus"], given["gpu_hour_price"])
     bench = Bench(server, load, tokenizer, promise, limits, given["repeats"], worth)
     asked = {key: given[key] for key in _ASKED} | {"api": server.api, "model": server.model, "grpc": server.grpc}
@@ -146,32 +149,6 @@ def _arrivals(given: Mapping[str, Any], requests: int) -> Arrivals:
     return ClosedLoop(given["concurrency"] or 1)
 
 
-def _server(given: Mapping[str, Any]) -> Server:
-    address, grpc = address_of(given["url"]), given["url"].lower().startswith("grpc://")
-    api, model = given["api"], given["model"]
-    headers = tuple(header_of(text) for text in given["header"] or ())
-    if grpc:
-        api = api or ("triton-legacy" if model in ("ensemble", "tensorrt_llm_bls") else "triton")
-        if not api.startswith("triton"):
-            raise UsageError(f"--api {api} over grpc://", why="only Triton is asked over gRPC", hint="--api triton")
-    elif api is None or (model is None and not DIALECTS[api].model):
-        found, model = discover(address, model, dict(headers))
-        api = api or found
-    silence = _seconds("--timeout", given["timeout"])
-    named = model or DIALECTS[api].model
-    return Server(address, api, named, grpc, silence, given["ignore_eos"], given["metrics_url"], headers)
-
-
-def _seconds(option: str, text: str) -> float:
-    try:
-        seconds = parse_seconds(text)
-    except ValueError as error:
-        raise UsageError(f"{option} {text} is not understood", why=str(error), hint=f"{option} 60s") from None
-    if seconds <= 0:
-        raise UsageError(f"{option} {text}", why="no request takes no time", hint=f"{option} 60s")
-    return seconds
-
-
 def _words(promise: Slo | None) -> str:
     if promise is None:
         return ""
@@ -180,7 +157,7 @@ def _words(promise: Slo | None) -> str:
 
 
 def measured(
-    session: Session, bench: Bench, asked: dict[str, Any], fraction: float | None
+    session: Session, bench: Bench, asked: dict[str, Any], fraction: float | None, *, live: bool = True
 ) -> tuple[dict[str, Any], KeyboardInterrupt | None]:
     """Run; return the document, and what interrupted it. Raises ``RequestFailed`` when nothing at all was answered."""
     found: dict[str, Any] = {}
@@ -188,10 +165,8 @@ def measured(
         steps = bench.saturated(session.log)
         bench, found = bench.at_fraction(steps, fraction), steps_document(steps, fraction)
 
-    def told(ended: int, failed: int, running: int) -> None:
-        session.log(f"{ended:,} ended, {failed:,} failed, {running:,} under way")
-
-    document, stopped = bench.run(asked, told)
+    with shown(session, title_of(asked, bench.server.address.place), live=live) as told:
+        document, stopped = bench.run(asked, told)
     figures = document["figures"]
     if stopped is not None and not figures["answered"]:
         raise stopped

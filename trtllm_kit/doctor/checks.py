@@ -52,6 +52,9 @@ RULES = (
     Rule("DR27", "Packages of each environment", rules_software.packages),
     Rule("DR28", "Something that serves", rules_software.server),
     Rule("DR29", "MPI", rules_software.mpi),
+    Rule("DR30", "Errors of NVSwitches", rules_links.switch_errors),
+    Rule("DR31", "RDMA ports", rules_links.rdma),
+    Rule("DR32", "Memory against arithmetic", rules_cards.slow_memory),
 )
 
 

@@ -69,6 +69,36 @@ class Disk:
 
 
 @dataclass(frozen=True)
+class RdmaPort:
+    """A port of an RDMA device, as the kernel tells of it."""
+
+    device: str
+    port: int
+    active: bool
+    rate: str = ""
+    """In the kernel's words, e.g. ``400 Gb/sec (4X NDR)``."""
+    link: str = ""
+    """``InfiniBand`` or ``Ethernet``."""
+
+    @property
+    def name(self) -> str:
+        """Device and port."""
+        return f"{self.device}/{self.port}"
+
+
+@dataclass(frozen=True)
+class SwitchErrors:
+    """What the kernel's log says of one NVSwitch since the machine was started."""
+
+    switch: str
+    """PCI address."""
+    fatal: int
+    others: int
+    last: str
+    """The last message: its number, and the driver's words."""
+
+
+@dataclass(frozen=True)
 class Host:
     """What is beside the GPUs."""
 
@@ -88,6 +118,9 @@ class Host:
     """``nv-fabricmanager``, ``nvidia-imex``, ``nvidia-persistenced``: whether it runs, as far as this process sees."""
     nvswitches: int | None = None
     """Switches that the driver shows."""
+    switch_errors: Sequence[SwitchErrors] = ()
+    """Of the switches whose errors the kernel's log tells."""
+    rdma: Sequence[RdmaPort] = ()
     imex_channels: int | None = None
     disks: Sequence[Disk] = ()
     taken_ports: Mapping[int, str] = field(default_factory=dict)

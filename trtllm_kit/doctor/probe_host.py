@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from trtllm_kit.doctor.facts import Disk, Host, Unread
+from trtllm_kit.doctor.facts import Disk, Host, RdmaPort, Unread
 
 DAEMONS = ("nv-fabricmanager", "nvidia-imex", "nvidia-persistenced")
 _LISTENS = "0A"
@@ -45,6 +45,7 @@ def read_host(folders: Sequence[Path], ports: Mapping[int, str], root: Path = Pa
         container=_container(root),
         daemons=daemons,
         nvswitches=_count(root / "proc/driver/nvidia-nvswitch/devices", ""),
+        rdma=tuple(_rdma(root / "sys/class/infiniband")),
         imex_channels=_count(root / "dev/nvidia-caps-imex-channels", "channel"),
         disks=tuple(_disks(folders)),
         taken_ports=taken or {},
@@ -102,6 +103,14 @@ def _count(folder: Path, prefix: str) -> int:
         return sum(name.startswith(prefix) and name != "cpumap" for name in os.listdir(folder))  # noqa: PTH208
     except OSError:
         return 0
+
+
+def _rdma(folder: Path) -> Iterator[RdmaPort]:
+    """Yield the ports of RDMA devices: the kernel writes ``4: ACTIVE`` into a port's ``state``."""
+    for port in sorted(folder.glob("*/ports/[0-9]*")):
+        told = {name: _text(port / name).strip() for name in ("state", "rate", "link_layer")}
+        active = told["state"].endswith("ACTIVE")
+        yield RdmaPort(port.parents[1].name, int(port.name), active, told["rate"], told["link_layer"])
 
 
 def _container(root: Path) -> str:

@@ -57,6 +57,10 @@ def facts_lines(machine: Machine) -> Iterator[str]:
     yield f"host: {host.cores or UNKNOWN} cores, {memory} of memory, {shm} under /dev/shm" + (
         f", in a container ({host.container})" if host.container else ""
     )
+    if host.rdma:
+        rates = ", ".join(dict.fromkeys(one.rate for one in host.rdma if one.active and one.rate))
+        active = sum(one.active for one in host.rdma)
+        yield f"RDMA: {active} of {counted(len(host.rdma), 'port')} active" + (f", {rates}" if rates else "")
     for disk in host.disks:
         yield f"disk {disk.path}: {format_bytes(disk.free_bytes)} free of {format_bytes(disk.total_bytes)}"
     found = [f"{one.name} {one.version or UNKNOWN}" for one in machine.programs]

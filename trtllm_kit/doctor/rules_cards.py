@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from trtllm_kit.doctor.facts import Machine
+from trtllm_kit.doctor.match import card_in
 from trtllm_kit.doctor.rule import ERROR, INFO, WARNING, Told, each, names
 from trtllm_kit.doctor.wanted import Wanted
 from trtllm_kit.units import format_bytes
@@ -16,6 +17,8 @@ HOT = {8: "hardware slowdown", 32: "heat, by software", 64: "heat, by hardware",
 IN_USE_BYTES = 1 << 30
 """What an idle driver keeps of a card is below it: 0.6 GiB on an H200."""
 _SAME_WATTS = 1.0
+MOST_FLOPS_A_BYTE = 350
+"""Operations of 16 bit a byte of memory: cards with HBM have 140 to 315, those with GDDR6 of their years some 400."""
 
 
 def same_cards(machine: Machine, _wanted: Wanted) -> Iterator[Told]:
@@ -173,3 +176,22 @@ def in_use(machine: Machine, wanted: Wanted) -> Iterator[Told]:
             ),
             "nvidia-smi shows the processes",
         )
+
+
+def slow_memory(machine: Machine, wanted: Wanted) -> Iterator[Told]:
+    """Tell of cards with much arithmetic for their memory: few requests at once do not use it."""
+    for name in dict.fromkeys(card.name for card in machine.cards):
+        cards = [card for card in machine.cards if card.name == name]
+        gpu = card_in(cards[0], wanted.catalogue)
+        peak = gpu.dense_flops.get("bf16") if gpu is not None else None
+        if gpu is None or peak is None:
+            continue
+        ratio = peak.value / gpu.memory_bandwidth.value
+        if ratio > MOST_FLOPS_A_BYTE:
+            yield (
+                INFO,
+                f"{names(cards)} has much arithmetic for its memory: generation waits for the memory",
+                f"{peak.value / 1e12:.0f} TFLOP/s in 16 bit, {gpu.memory_bandwidth.value / 1e9:.0f} GB/s: "
+                f"{ratio:.0f} operations a byte, {MOST_FLOPS_A_BYTE} or less on cards with HBM",
+                "weights and KV cache in 8 or 4 bit, and large batches, give most there; trtkit estimate shows it",
+            )

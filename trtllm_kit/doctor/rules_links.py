@@ -190,3 +190,40 @@ def imex(machine: Machine, wanted: Wanted) -> Iterator[Told]:
             told,
             ("systemctl start nvidia-imex on every node of nodes_config.cfg; nvidia-imex-ctl -N"),
         )
+
+
+def switch_errors(machine: Machine, _wanted: Wanted) -> Iterator[Told]:
+    """Judge what the kernel's log says of NVSwitches: a fatal error stops what runs on all GPUs behind the switch."""
+    for severity, found in (
+        (ERROR, [one for one in machine.host.switch_errors if one.fatal]),
+        (WARNING, [one for one in machine.host.switch_errors if not one.fatal]),
+    ):
+        if found:
+            kind = "fatal errors" if severity is ERROR else "errors"
+            yield (
+                severity,
+                f"NVSwitch {', '.join(one.switch for one in found)} had {kind}",
+                "; ".join(f"{one.fatal} fatal, {one.others} others, the last: {one.last}" for one in found),
+                "look the number up in the fabric manager's guide; a fatal one wants GPUs and switches reset",
+            )
+
+
+def rdma(machine: Machine, wanted: Wanted) -> Iterator[Told]:
+    """Want an active RDMA port where ranks span nodes; name ports that are down beside others that are up."""
+    ports = machine.host.rdma
+    up, down = [one for one in ports if one.active], [one for one in ports if not one.active]
+    spans = wanted.hardware is not None and wanted.hardware.nodes > 1
+    if spans and not up:
+        yield (
+            WARNING,
+            "the profile's hardware spans nodes, and no RDMA port is active here",
+            f"ports: {', '.join(one.name for one in down) or 'none under /sys/class/infiniband'}",
+            "load the adapter's driver and mount its devices into the container; NCCL goes over TCP until then",
+        )
+    elif up and down:
+        yield (
+            INFO,
+            f"{len(down)} of {len(ports)} RDMA ports are not active",
+            ", ".join(one.name for one in down[:_FEW]) + (f" and {len(down) - _FEW} more" if len(down) > _FEW else ""),
+            "ibstat shows why; NCCL_IB_HCA names those that NCCL may use",
+        )

@@ -94,17 +94,23 @@ def _same(version: str, wanted: str) -> bool:
     return version.split(".")[: len(wanted.split("."))] == wanted.split(".")
 
 
+def _serves(machine: Machine) -> bool:
+    """Whether TensorRT-LLM or a tritonserver is here, on PATH or in the wheel that brings one."""
+    brought = any(name in one.versions for one in machine.environments for name in ("tensorrt-llm", "nvidia-pytriton"))
+    return brought or machine.program("tritonserver") is not None
+
+
 def server(machine: Machine, wanted: Wanted) -> Iterator[Told]:
     """Look for what serves: TensorRT-LLM in an environment, tritonserver, or containers with GPUs."""
     if wanted.on_cpu or not machine.cards:
         return
-    has = any("tensorrt-llm" in one.versions for one in machine.environments) or machine.program("tritonserver")
+    has = _serves(machine)
     runtime = next((machine.program(name) for name in RUNTIMES if machine.program(name)), None)
     if not has and runtime is None:
         yield (
             WARNING,
             "nothing here can serve",
-            "tensorrt_llm, tritonserver, docker, podman: not found",
+            "tensorrt_llm, tritonserver, nvidia-pytriton, docker, podman: not found",
             ("run doctor inside the container that serves, or --python of the environment with tensorrt_llm"),
         )
     elif runtime is not None and not machine.program("nvidia-ctk") and not has:
@@ -118,8 +124,7 @@ def server(machine: Machine, wanted: Wanted) -> Iterator[Told]:
 
 def mpi(machine: Machine, _wanted: Wanted) -> Iterator[Told]:
     """Want mpirun, which starts the ranks of engines."""
-    serves = any("tensorrt-llm" in one.versions for one in machine.environments) or machine.program("tritonserver")
-    if serves and len(machine.cards) > 1 and machine.program("mpirun") is None:
+    if _serves(machine) and len(machine.cards) > 1 and machine.program("mpirun") is None:
         yield (
             WARNING,
             "there is no mpirun, and several GPUs want ranks",

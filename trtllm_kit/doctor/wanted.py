@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from trtllm_kit.light import dataclass
-from trtllm_kit.spec.hardware import Hardware
+from trtllm_kit.spec.hardware import Gpu, Hardware
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class Wanted:
     """The TensorRT-LLM release that will serve."""
     ports: Mapping[int, str] = field(default_factory=dict)
     """Ports that the server listens on, and what for."""
+    catalogue: Sequence[Gpu] = ()
+    """Cards whose bandwidth and peaks are known: no driver tells them."""
 
     @property
     def on_cpu(self) -> bool:

@@ -7,22 +7,19 @@ loads that the factors were not learned from: each is left out in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import exp, log
-from threading import Lock, Thread
 
+from trtllm_kit.bench.load import Load
+from trtllm_kit.bench.run import Bench, Server
 from trtllm_kit.errors import RequestFailed
 from trtllm_kit.estimate.spread import spread_of
-from trtllm_kit.serve.client import Piece, Sampling, stream
+from trtllm_kit.estimate.workload import ClosedLoop, Workload, fixed
 from trtllm_kit.tune.corrected import Correction
 
-Ask = Callable[[str, int], Iterator[Piece]]
-"""Streams the answer to a prompt, of at most so many tokens."""
-WORD = " one"
-"""What prompts are made of: a token of its own in the vocabularies of Llama, Qwen, Mistral, DeepSeek and GPT."""
 ROUNDS = 3
-"""Requests of each place of a load; the first of each counts in no figure."""
+"""Requests of each user of a load; the first ones count in no figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +29,12 @@ class Times:
     concurrency: int
     ttft: float
     tpot: float
+    doubt: str = ""
+    """Why a measured time is the client's own rather than the server's; empty when it is not."""
+
+
+Take = Callable[[int, int, int], Times]
+"""Measures a load of so many users, of prompts and answers of so many tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,57 +47,43 @@ class Compared:
     ttft_after: float
     """Of each load by the factors of the others; as before where there is no other."""
     tpot_after: float
+    doubts: tuple[str, ...] = ()
+    """Loads at which the client was the bottleneck, and by what."""
 
 
-def asks(url: str, model: str) -> Ask:
-    """Return what streams from a Triton server."""
-    return lambda prompt, tokens: stream(url, model, prompt, Sampling(max_tokens=tokens))
+def taking(server: Server) -> Take:
+    """Return what measures a server with the client of ``trtkit bench``."""
+    return lambda concurrency, prompt, answer: measure(server, concurrency, prompt, answer)
 
 
-def measure(ask: Ask, concurrency: int, input_tokens: int, output_tokens: int) -> Times:
-    """Keep ``concurrency`` streams under way until each place has had its requests; return the means.
+def measure(server: Server, concurrency: int, input_tokens: int, output_tokens: int) -> Times:
+    """Keep ``concurrency`` streams under way until each user has had its requests; return the means.
 
-    Prompts differ in their beginning, so that none is cached. Raises ``RequestFailed`` when a request fails, or when
-    no answer has a second token.
+    Prompts differ from their beginning on, so that none is cached. Raises ``RequestFailed`` when a request fails, or
+    when no answer has a second token.
     """
-    found: list[tuple[float, float]] = []
-    failed: list[RequestFailed] = []
-    lock = Lock()
-
-    def run(place: int) -> None:
-        for turn in range(ROUNDS):
-            prompt = f"{concurrency} {place} {turn}" + WORD * input_tokens
-            try:
-                times = _times_of(ask(prompt, output_tokens))
-            except RequestFailed as error:
-                failed.append(error)
-                return
-            if turn and times is not None:
-                with lock:
-                    found.append(times)
-
-    threads = [Thread(target=run, args=(place,), daemon=True) for place in range(concurrency)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    requests = concurrency * ROUNDS
+    traffic = Workload(
+        fixed(input_tokens), fixed(output_tokens), ClosedLoop(concurrency), requests, seed=concurrency,
+        warmup=concurrency,
+    )  # fmt: skip
+    once = Bench(server, Load(traffic)).once(Load(traffic))
+    if once.stopped is not None:
+        raise once.stopped
+    failed = [record for record in once.records if record.failure is not None]
     if failed:
-        raise failed[0]
-    if not found:
         raise RequestFailed(
-            "no answer has two tokens",
-            why=f"{concurrency * ROUNDS} requests for {output_tokens} tokens were answered in one piece or none",
+            f"{len(failed)} of {requests} requests failed", why=f"{failed[0].failure}: {failed[0].why}",
+            hint="start the server, or correct --measure and --served-model",
+        )  # fmt: skip
+    times = once.figures.histograms
+    if not times["tpot"].mean or once.figures.pieces < 2 * once.figures.answered:
+        raise RequestFailed(
+            "no answer has two tokens at two times",
+            why=f"{requests} requests for {output_tokens} tokens were answered in one piece, or in all at once",
             hint="ask for longer answers (--osl), or set engine.stream_interval: 1",
         )
-    return Times(concurrency, spread_of(first for first, _ in found).mean, spread_of(later for _, later in found).mean)
-
-
-def _times_of(pieces: Iterable[Piece]) -> tuple[float, float] | None:
-    """Return seconds to the first piece, and of each later one; None for an answer of fewer than two pieces."""
-    seconds = [piece.seconds for piece in pieces if piece.text]
-    if len(seconds) < 2:
-        return None
-    return seconds[0], (seconds[-1] - seconds[0]) / (len(seconds) - 1)
+    return Times(concurrency, times["ttft"].mean, times["tpot"].mean, once.lag.bottleneck)
 
 
 def correction_of(pairs: Sequence[tuple[Times, Times]]) -> Correction:
@@ -127,6 +116,7 @@ def compare(pairs: Sequence[tuple[Times, Times]], again: Callable[[Correction, i
         spread_of(error for _, error in before).mean,
         spread_of(error for error, _ in after).mean,
         spread_of(error for _, error in after).mean,
+        tuple(f"at {seen.concurrency}: {seen.doubt}" for _, seen in pairs if seen.doubt),
     )
 
 

@@ -16,7 +16,7 @@ from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.tune.candidates import shapes
 from trtllm_kit.tune.corrected import Correction, clock_with
 from trtllm_kit.tune.decision import Decision, Planned, decide
-from trtllm_kit.tune.measured import Ask, Compared, Times, compare, measure
+from trtllm_kit.tune.measured import Compared, Take, Times, compare
 from trtllm_kit.tune.question import Question
 from trtllm_kit.tune.room import Asked, with_acceptance
 from trtllm_kit.tune.search import Search
@@ -70,7 +70,7 @@ def not_timed(plan: Plan) -> Iterator[str]:
         yield f"gaps are those between tokens, and answers go out {pieces} tokens at a time"
 
 
-def learn(asked: Asked, ask: Ask, loads: Sequence[int]) -> Compared:
+def learn(asked: Asked, take: Take, loads: Sequence[int]) -> Compared:
     """Measure one replica of the profile as it is at several loads; return how far off predictions are.
 
     Raises ``RequestFailed`` when a request fails, and ``PlanRefused`` for a profile that cannot run.
@@ -85,6 +85,6 @@ def learn(asked: Asked, ask: Ask, loads: Sequence[int]) -> Compared:
         first, later = (found.figure(name).value for name in ("first token, mean", "later token, mean"))
         return Times(loads[place], first, later)
 
-    measured = [measure(ask, load, question.input_tokens, question.output_tokens) for load in loads]
+    measured = [take(load, question.input_tokens, question.output_tokens) for load in loads]
     pairs = [(predicted(Correction(), place), seen) for place, seen in enumerate(measured)]
     return compare(pairs, predicted)

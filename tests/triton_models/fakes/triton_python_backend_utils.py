@@ -95,11 +95,20 @@ class Request:
     def __init__(self, identity: str = "", **inputs: Any) -> None:
         self.inputs = {name: Tensor(name, array) for name, array in inputs.items()}
         self.identity = identity
+        self.microseconds = 0
         self.sender = Sender()
 
     def get_response_sender(self) -> Sender:
         """Return the sender."""
         return self.sender
+
+    def timeout(self) -> int:
+        """Return the request's own time-out, microseconds; 0 is none."""
+        return self.microseconds
+
+    def parameters(self) -> str:
+        """Return what is no tensor of a request, as JSON."""
+        return "{}"
 
     def request_id(self) -> str:
         """Return the id."""

@@ -140,6 +140,17 @@ def test_streams_of_two_names_do_not_mix(models: Models) -> None:
     assert {"one": expected, "other": expected} == texts
 
 
+def test_a_part_of_a_character_without_a_name_is_refused(models: Models) -> None:
+    """Nothing broken is shown; the error says what helps. Parts that are joined by a name are text."""
+    (part, *_) = models.postprocessing._tokenizer.encode("\N{SNOWMAN WITHOUT SNOW}", special=False)[-1:]
+    tensors = {"TOKENS_BATCH": np.array([[[part]]], np.int32), "SEQUENCE_LENGTH": np.array([[1]], np.int32)}
+    (refused,) = models.postprocessing.execute([pb_utils.Request("", **tensors)])
+    (held,) = models.postprocessing.execute([pb_utils.Request("named", **tensors)])
+
+    assert "tensorrt_llm_bls" in refused.error.message()
+    assert b"" == held.outputs["OUTPUT"][0][0]
+
+
 def test_pieces_without_a_name_keep_their_spaces(models: Models) -> None:
     """A single token is decoded as if text stood before it."""
     said(models, " the mat and the cat")

@@ -2,7 +2,8 @@
 
 Through the ensemble the pieces of a stream come one by one, and nothing says which stream they belong to but the id
 of the request. With an id the pieces before are remembered, so characters stay whole and spaces stay where they are.
-Without one a single token is decoded as if text stood before it, which keeps its space but not a broken character.
+Without one a single token is decoded as if text stood before it, which keeps its space; one that is a part of a
+character is refused, for it would be shown broken.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from tokenizer import BadTokenizer, Tokenizer
 _MOST_STREAMS = 4096
 _FORGET_SECONDS = 60.0
 """A stream of which nothing came for so long has ended: no response says that it is the last."""
+_BROKEN = "\N{REPLACEMENT CHARACTER}"
+_NEEDS_ID = (
+    "a token of this answer is a part of a character, and without an id nothing says which others belong to it: send "
+    'an "id" of its own with the request, or stream through tensorrt_llm_bls'
+)
 _BEFORE = "."
 """Stands before a piece whose beginning is not known."""
 
@@ -74,7 +80,10 @@ class TritonPythonModel:
             return "".join([stream.push(one) for one in ids])
         if not alone:
             return self._decode(ids)
-        return self._decode([*self._before, *ids])[len(self._decode(self._before)) :]
+        text = self._decode([*self._before, *ids])[len(self._decode(self._before)) :]
+        if _BROKEN in text:
+            raise Refused(_NEEDS_ID)
+        return text
 
     def _stream(self, key: tuple[str, int, int]) -> Detokenizer:
         """Return what is known of a stream; those of which nothing came for long are forgotten."""

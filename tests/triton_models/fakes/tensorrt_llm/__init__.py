@@ -16,7 +16,8 @@ from typing import Any
 _LLM_NAMES = {
     "model", "backend", "tensor_parallel_size", "pipeline_parallel_size", "max_batch_size", "max_num_tokens",
     "max_seq_len", "max_beam_width", "kv_cache_config", "enable_chunked_prefill", "enable_iter_perf_stats",
-    "scheduler_config", "return_perf_metrics", "trust_remote_code", "dtype",
+    "scheduler_config", "return_perf_metrics", "trust_remote_code", "dtype", "cuda_graph_config",
+    "disable_overlap_scheduler",
 }  # fmt: skip
 
 
