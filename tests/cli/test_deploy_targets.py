@@ -161,3 +161,14 @@ def test_the_manifest_says_what_it_is_of(ready: Path) -> None:
     found = manifest(ready)
     assert ("target", {"target": "kubernetes"}) == (found["kind"], found["facts"])
     assert {"apply.sh", "files.yaml", "servers.yaml"} <= {entry["path"] for entry in found["files"]}
+
+
+def test_a_start_without_its_secrets_is_refused_before_anything_is_written(place: Path) -> None:
+    """The variable is named, and no repository is there."""
+    profile = place / "profile.yaml"
+    profile.write_text(profile.read_text().replace("deploy: {", "deploy: {secret_environment: {KIT_TOKEN: a/b}, "))
+
+    ran = deploy(place, "--start")
+
+    assert (2, False) == (ran.code, (place / "repo").exists())
+    assert "KIT_TOKEN: not set here" in ran.err

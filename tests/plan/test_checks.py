@@ -480,6 +480,41 @@ def test_the_page_has_a_heading_for_every_rule() -> None:
     assert sorted({*((rule.id, rule.title) for rule in RULES), *TITLES.items()}) == sorted(headings)
 
 
+@pytest.mark.parametrize(
+    ("model", "machine", "changes", "compared"),
+    [
+        (
+            llama_8b(),
+            hardware(),
+            {"quantization.weights": "fp8"},
+            "quantization.weights fp8, quantization.kv_cache bf16",
+        ),
+        (
+            llama_8b(),
+            hardware(),
+            {"quantization.kv_cache": "fp8"},
+            "quantization.weights bf16, quantization.kv_cache fp8",
+        ),
+        (llama_8b(), hardware(2), {"parallelism.tensor": 2}, "the plan has 2 ranks"),
+        (llama_8b(), hardware(), {"toolchain": "trtllm-build"}, "runtime transformers, toolchain trtllm-build"),
+        (sliding(1024), hardware(), {}, "has layers of kind sliding"),
+        (deepseek_v3(4), hardware(8, 141), {"parallelism.tensor": 1}, "has layers of kind latent"),
+    ],
+)
+def test_what_the_transformers_runtime_cannot_is_refused(
+    model: ModelSpec, machine: Hardware, changes: dict[str, Any], compared: str
+) -> None:
+    """Scales, several ranks, engines, and layers that keep something else than whole sequences."""
+    found = findings(model, machine, {"runtime": "transformers"} | changes)
+    assert any(compared in one.compared for one in found if (one.rule, one.severity) == ("PF29", Severity.ERROR))
+
+
+@pytest.mark.parametrize("machine", [hardware(), rehearsal(64.0)])
+def test_a_plain_model_on_one_device_may_be_served_by_transformers(machine: Hardware) -> None:
+    """16-bit weights and cache on one GPU, or on the CPU that stands in for it: nothing is found."""
+    assert () == findings(llama_8b(), machine, {"runtime": "transformers"})
+
+
 def test_a_rehearsal_has_no_gpu_gate() -> None:
     """The CPU runtimes compute in float32, so no format is refused there."""
     changes = {"runtime": "reference", "quantization.weights": "fp8", "quantization.kv_cache": "fp8"}

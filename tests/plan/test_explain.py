@@ -11,6 +11,7 @@ from trtllm_kit.errors import UsageError
 from trtllm_kit.plan.checks import RULES
 from trtllm_kit.plan.explain import cost_of, explain, keys
 from trtllm_kit.upstream.llm_api import llm_api_key
+from trtllm_kit.upstream.llm_api_inside import inside_key, kinds_of
 from trtllm_kit.upstream.speculation import KINDS, speculation_field
 from trtllm_kit.upstream.trtllm_build import build_flag
 
@@ -34,6 +35,10 @@ def test_every_key_is_explained_and_what_it_becomes_exists(key: str) -> None:
             continue
         if key.startswith("build.options."):
             assert build_flag(one.release, one.key) is not None
+        elif key.startswith("llm_api.options."):
+            kinds = (None, *kinds_of(one.release, one.key.partition(".")[0]))
+            inside = any(inside_key(one.release, one.key, kind) for kind in kinds)
+            assert inside or llm_api_key(one.release, one.key) is not None
         elif section == "speculative_config":
             assert any(speculation_field(kind, field, one.release) for kind in KINDS)
         else:
@@ -63,6 +68,18 @@ def test_an_option_of_the_builder_is_followed_through_the_releases() -> None:
     assert 2048 == kinds["1.2.1"]
     assert "one of" in explain("build.options.gemm_plugin", ()).values
     assert "build.options.output_dir" not in KEYS
+
+
+def test_an_argument_of_the_llm_api_is_followed_through_the_releases() -> None:
+    """What it takes and who sets it; keys that another key of a profile stands for are none."""
+    options = profile({"llm_api.options": {"lora_config.lora_target_modules": ("attn_q",)}})
+    found = explain("llm_api.options.lora_config.lora_target_modules", (options, profile()))
+    assert "a list, each item text" == found.values
+    assert ({"test": ["attn_q"]}, {"PF24"}) == (found.set_by, set(found.checks))
+    assert "adapters" in found.cost
+    assert None is becomes("llm_api.options.nvfp4_gemm_config.allowed_backends")["1.1.0"]
+    assert "llm_api.options.kv_cache_config.max_tokens" in KEYS
+    assert not {f"llm_api.options.{one}" for one in ("kv_cache_config.dtype", "max_seq_len", "model")} & set(KEYS)
 
 
 def test_words_of_a_release_are_listed_with_it() -> None:

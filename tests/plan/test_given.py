@@ -29,7 +29,9 @@ from trtllm_kit.plan.given.facts import (
     engine_facts,
 )
 from trtllm_kit.plan.given.launches import launch
+from trtllm_kit.plan.given.other_release import other_release
 from trtllm_kit.plan.given.repositories import repository
+from trtllm_kit.plan.given.shown_metrics import shown_metrics
 from trtllm_kit.plan.given.weights import weights as weight_rules
 from trtllm_kit.spec.model import StoredFormats
 from trtllm_kit.upstream.failures import known_failures
@@ -219,6 +221,19 @@ TRIALS: dict[str, Trial] = {
         lambda v: run("trtllm-build --tp_size 4 --max_seq_len 9", v),
             lambda v: run("convert_checkpoint.py --tp_size 4", v),
         release="0.12.0", other="0.11.0"),
+    "serve-option-gone": Trial("PF48", WARNING, "--set: it is there from 1.4.0rc0 on; not confirmed for this release",
+        lambda v: run("trtllm-serve m --set max_batch_size=8", v), lambda v: run("trtllm-serve m --tp_size 8", v),
+        release="1.2.1", other="main"),
+    "serve-backend-gone": Trial("PF48", WARNING, "--backend tensorrt; it takes pytorch, _autodeploy",
+        lambda v: run("trtllm-serve m --backend tensorrt", v), lambda v: run("trtllm-serve m --backend pytorch", v),
+        release="main", other="1.2.1"),
+    "image-of-another": Trial("PF49", WARNING, "FROM tritonserver:25.05",
+        lambda v: other_release("0.19.0", "FROM tritonserver:25.05", v),
+        lambda v: other_release(v, "FROM tritonserver:26.06", v), release="1.2.1", other="0.19.0"),
+    "metrics-of-engines": Trial("PF50", WARNING, "nv_trt_llm_general_metrics: from the first release on; the backend",
+        lambda v: shown_metrics("rate(nv_trt_llm_general_metrics[5m]) > 1", v),
+        lambda v: shown_metrics("rate(trtllm_num_requests_running[5m]) > other_metric", v),
+        release="main", other="1.2.1"),
     "flag-misspelt": Trial("PF15", WARNING, "--max_batchsize is in no list of options that was read for it",
         lambda v: run("trtllm-build --max_batchsize 4 --max_seq_len 9", v),
         lambda v: run("trtllm-build --max_batch_size 4 --max_seq_len 9", v)),

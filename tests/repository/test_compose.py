@@ -15,7 +15,7 @@ from tests.support.rehearsal import make_engine, plan_of
 from tests.support.tiny_model import write_tiny_model
 from trtllm_kit.artifact import read_manifest, require_intact
 from trtllm_kit.checkpoint.plan_file import read_stored_plan
-from trtllm_kit.errors import ManifestError, OutputOccupied, PlanDrift, ProfileError, RepositoryError, UsageError
+from trtllm_kit.errors import ManifestError, OutputOccupied, PlanDrift, RepositoryError, UsageError
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.repository.compose import (
     compose,
@@ -46,13 +46,17 @@ def test_the_repository_has_every_part(model: Path) -> None:
     assert {"model.py", "runtime_tensorrt_llm.py", "runtime_reference.py"} <= set(model_sources())
 
 
-def test_the_plan_beside_a_repository_holds_no_secret(model: Path) -> None:
-    """A variable that looks like one is refused by its key, without the value, before any file is made."""
-    plan = plan_of(model, {"environment.HF_TOKEN": "hf_x1y2", "environment.MOST_TOKEN": "2048"})
+def test_instances_and_warm_up_stand_in_the_configuration(model: Path) -> None:
+    """Only where they are asked for: as many instances, GPUs for each, the requests; ranks need no launcher then."""
+    sizes = {"hardware": "h200x8-700w", "parallelism.tensor": 2, "parallelism.replicas": 4}
+    plain = plan_of(model, sizes)
+    asked = plan_of(model, sizes | {"serve.instances": 2, "serve.warm_up_requests": 3})
+    keys = {"gpu_device_ids": "0,1;2,3", "warm_up_requests": "3"}
 
-    with pytest.raises(ProfileError, match=r"environment\.HF_TOKEN: looks like a secret") as refused:
-        repository_files(plan, Path("repository"))
-    assert (False, False) == ("hf_x1y2" in str(refused.value), "MOST_TOKEN" in str(refused.value))
+    assert not set(keys) & set(model_config(plain).parameters)
+    assert keys.items() <= model_config(asked).parameters.items()
+    assert (1, 2) == (model_config(plain).instance_group.count, model_config(asked).instance_group.count)
+    assert ("instances" in repository_facts(plain), 2) == (False, repository_facts(asked)["instances"])
 
 
 def test_composing_reads_nothing(model: Path) -> None:
@@ -302,6 +306,9 @@ def test_model_files_need_only_what_a_stub_has(name: str) -> None:
     allowed: dict[str, set[str]] = {
         "settings.py": {"yaml"},
         "runtime_reference.py": {"trtllm_kit"},
+        "runtime_transformers.py": {"trtllm_kit", "torch", "transformers"},
+        **{name: {"torch"} for name in ("batch.py", "choice.py", "graphs.py")},
+        "kv_pool.py": {"torch", "transformers"},
         "pacer.py": {"trtllm_kit"},
         "timing.py": {"trtllm_kit"},
         "runtime_tensorrt_llm.py": {"tensorrt_llm"},

@@ -106,3 +106,16 @@ def test_a_temporary_folder_with_other_letters_than_ascii_is_no_obstacle(
     stop_background(made[0])
 
     assert not Path(record.workspace).exists()
+
+
+def test_a_stop_waits_for_who_starts(made: tuple[Path, Plan]) -> None:
+    """While another run starts or replaces the server nothing is ended; afterwards it is."""
+    kept = keep_running(wanted(made), Silent())
+    record = read_record(made[0])
+    assert record is not None
+
+    with starting(made[0].resolve(), 1), pytest.raises(LockTimeout, match="another run is working on"):
+        stop_background(made[0], lock_seconds=0.2)
+    assert is_running(record)
+    assert kept.pid == stop_background(made[0])
+    assert not is_running(record)

@@ -48,6 +48,19 @@ def test_ranks_of_the_llm_api_are_started_under_mpirun(tmp_path: Path) -> None:
     assert ("mpirun", "--allow-run-as-root", "--bind-to", "none", "-n", "4", launcher, server) == argv[:8]
 
 
+def test_instances_start_their_ranks_themselves(tmp_path: Path) -> None:
+    """Upstream's launcher has one server and its ranks, so several instances go without it."""
+    folder = repository(tmp_path / "repository", instances=2, runtime="tensorrt_llm")
+    (tmp_path / "tritonserver").write_text("#!/bin/sh\n")
+    (tmp_path / "tritonserver").chmod(0o755)
+    http, grpc, metrics = free_ports(3)
+    serve = Serve(http_port=http, grpc_port=grpc, metrics_port=metrics)
+
+    argv = prepare(folder, serve, {"PATH": str(tmp_path), "TRITONSERVER": str(tmp_path / "tritonserver")}).command.argv
+
+    assert str(tmp_path / "tritonserver") == argv[0]
+
+
 def test_the_stand_in_has_every_module_it_imports() -> None:
     """All its files lie in one folder, some of them the llmapi model's."""
     files = stand_in_files()
@@ -77,5 +90,9 @@ def test_the_stand_in_is_pythons_backend_under_the_other_name(tmp_path: Path) ->
         "backends/tensorrtllm/stub": tmp_path / "stub",
         "backends/tensorrtllm/model.py": tmp_path / "stand_in.py",
     } == {name: target for name, target in command.links.items() if "tensorrtllm" in name}
+    assert [True, True] == [
+        f"--backend-config={name},shm-region-prefix-name={command.shm_prefix}" in command.argv
+        for name in ("python", "tensorrtllm")
+    ]
     plain = server_command(tmp_path, Serve(), {}, installation, tmp_path / "work")
     assert not any("tensorrtllm" in name for name in plain.links)

@@ -56,6 +56,12 @@ def left_of(record: RunRecord) -> list[str]:
     return processes + memory + [record.workspace] * Path(record.workspace).exists()
 
 
+def rank_of(pid: int) -> bytes:
+    """Read which rank a process is, from its environment."""
+    words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    return next(word for word in words if word.startswith(b"OMPI_COMM_WORLD_RANK=")).partition(b"=")[2]
+
+
 def recorded(repository: Path) -> RunRecord:
     """Read the run record that must be there."""
     record = read_record(repository)
@@ -287,7 +293,7 @@ def test_a_launcher_around_the_server_ends_with_it(
 def test_ranks_under_mpirun_end_with_the_server(
     repository: tuple[Path, Plan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two ranks of a real mpirun: the first serves, the second works until that ended, and nothing is left."""
+    """Two ranks of a real mpirun: both are recorded, the first serves, the second works, and nothing is left."""
     if shutil.which("mpirun") is None:
         pytest.skip("SKIPPED FOR LACK OF A TOOL: no mpirun; apt-get install openmpi-bin")
     folder, plan = repository
@@ -305,6 +311,7 @@ def test_ranks_under_mpirun_end_with_the_server(
 
     with start(folder, plan.serve, {}, Silent()) as server:
         record = recorded(folder)
+        assert [b"0", b"1"] == [rank_of(pid) for pid in record.ranks]
         assert "length" == generate(server.urls.http, MODEL, "hi", Sampling(max_tokens=1)).finish_reason
 
     assert [] == left_of(record)

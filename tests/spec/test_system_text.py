@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from trtllm_kit.errors import ProfileError
 from trtllm_kit.spec.load import load_profile, profile_schema
 from trtllm_kit.spec.system_text import Environment, Host
+from trtllm_kit.upstream.environment import variables
 
 ENVIRONMENT: TypeAdapter[dict[str, str]] = TypeAdapter(Environment)
 HOST: TypeAdapter[str] = TypeAdapter(Host)
@@ -107,7 +108,7 @@ def test_the_most_that_is_taken_can_be_launched() -> None:
 
 def test_problems_name_the_variable_and_the_reason(tmp_path: Path) -> None:
     """Each stands under its own key with what is allowed; no line end or control character comes through."""
-    variables = {"A=B": "1", "LD_PRELOAD": "/x.so", "N\n": "1", "LONG": "x" * 200_000, "NUL": "a\0"}
+    given = {"A=B": "1", "LD_PRELOAD": "/x.so", "N\n": "1", "LONG": "x" * 200_000, "NUL": "a\0"}
 
     assert [
         "environment.A=B: no name of an environment variable; allowed letters, digits and _, no digit first",
@@ -116,7 +117,59 @@ def test_problems_name_the_variable_and_the_reason(tmp_path: Path) -> None:
         "environment.LONG: found 200,000 characters; allowed at most 8,192",
         "environment.N\\n: no name of an environment variable; allowed letters, digits and _, no digit first",
         "environment.NUL: found a NUL character, at which the system would cut the text off; leave it out",
-    ] == problems(tmp_path, environment=variables)
+    ] == problems(tmp_path, environment=given)
+
+
+SECRETS = {
+    "HF_TOKEN": "hf_x1y2",
+    "AWS_SECRET_ACCESS_KEY": "x1y2",
+    "ngc_api_key": "x1y2",
+    "DB_PASSWORD": "x1y2",
+    "MIRROR": "https://user:x1y2@mirror.example.com/x",
+    "PEM": "-----BEGIN RSA PRIVATE KEY-----\nx1y2",
+}
+
+
+def test_secrets_are_refused_by_name_and_never_shown(tmp_path: Path) -> None:
+    """Each is a problem of its own key, on its line, that says where a secret belongs; no value comes through."""
+    found = problems(tmp_path, environment=SECRETS | {"NCCL_DEBUG": "WARN"})
+
+    assert {f"environment.{name}" for name in SECRETS} == {one.split(": ")[0] for one in found}
+    assert all("looks like a secret" in one and "deploy.secret_environment: {" in one for one in found)
+    assert not any("x1y2" in one for one in found)
+
+
+def test_the_schema_knows_secrets_by_their_names() -> None:
+    """An editor refuses a literal under such a name, in either case of its letters, and takes a number."""
+    assert (False, False, True) == tuple(
+        judged(environment={name: value}) for name, value in (("HF_TOKEN", "a"), ("hf_token", "a"), ("HF_TOKEN", "7"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TRTLLM_MAX_TOKEN", "2048"),
+        ("HF_TOKEN", ""),
+        ("HF_TOKEN_PATH", "/run/secrets/hub"),
+        ("TOKENIZERS_PARALLELISM", "false"),
+        ("PASSWORD_FILE", "/run/secrets/x"),
+        ("MIRROR", "https://mirror.example.com:8443/x@y"),
+        ("KEYS", "a,b"),
+        ("MONKEY", "x"),
+    ],
+)
+def test_what_only_sounds_like_a_secret_is_taken(name: str, value: str) -> None:
+    """Numbers, empty values, paths of secrets and other words are a profile's to set, for loader and schema."""
+    assert accepts(ENVIRONMENT, {name: value})
+    assert judged(environment={name: value})
+
+
+def test_no_variable_of_upstream_but_a_key_looks_like_a_secret() -> None:
+    """Every variable of the catalogue may be set to a word, but the key between a server and its workers."""
+    names = {one.name for one in variables()} - set(MACHINES_OWN)
+
+    assert {"TLLM_SPAWN_PROXY_PROCESS_IPC_HMAC_KEY"} == {n for n in names if not accepts(ENVIRONMENT, {n: "word"})}
 
 
 def test_a_wrong_value_is_shown_short(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from trtllm_kit.upstream.releases import unknown_release
 
 TOP = (
     "base, schema_version, name, summary, model_class, hardware, gpu_memory, trtllm_version, toolchain, runtime, "
-    "quantization, calibration, quality, parallelism, limits, kv_cache, scheduler, engine, build, speculation, load, "
-    "serve, deploy, alerts, environment"
+    "quantization, calibration, quality, parallelism, limits, kv_cache, scheduler, engine, build, llm_api, "
+    "speculation, load, serve, deploy, alerts, environment"
 )
 
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from trtllm_kit.cli.asked import asked_for
+from trtllm_kit.cli.deploy_options import (
+    BackgroundOption,
+    EngineArgument,
+    ForceOption,
+    RestartOption,
+    StartOption,
+    TargetOption,
+    TargetOutOption,
+)
 from trtllm_kit.cli.deploy_targets import Ready, changes_of, differences, document, targets_of, text
 from trtllm_kit.cli.log_file import LOG_BYTES, LOG_FILES
 from trtllm_kit.cli.made import Besides, show_made
@@ -35,8 +45,8 @@ if TYPE_CHECKING:
     from trtllm_kit.serve.launch import Urls
     from trtllm_kit.serve.process import Server
     from trtllm_kit.serve.run_record import RecordedUrls
-
-EngineArgument = Annotated[Path, typer.Argument(metavar="ENGINE", help="Folder that trtkit build made.")]
+    from trtllm_kit.spec.hardware import Hardware
+    from trtllm_kit.spec.load import LoadedProfile
 
 
 def deploy(
@@ -45,33 +55,12 @@ def deploy(
     profile: ProfileOption,
     out: OutOption,
     *,
-    start: Annotated[bool, typer.Option("--start", help="Start tritonserver on it; Ctrl-C stops it cleanly.")] = False,
-    background: Annotated[
-        bool,
-        typer.Option(
-            "--background", help="With --start: leave the server running, or the one that runs; trtkit stop ends it."
-        ),
-    ] = False,
-    restart: Annotated[
-        bool,
-        typer.Option("--restart", help="With --background: replace a server that runs on what the folder held before."),
-    ] = False,
-    target: Annotated[
-        list[str],
-        typer.Option(
-            "--target",
-            metavar="NAME",
-            help="Write what serves the repository elsewhere: local, mpirun, slurm, kubernetes, dynamo, monitoring. "
-            "May be given several times.",
-        ),
-    ] = [],  # noqa: B006  # never changed
-    target_out: Annotated[
-        Path | None,
-        typer.Option("--target-out", metavar="FOLDER", help="Folder of the targets; without it OUT.NAME, beside OUT."),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Give up changes that a person made to files that are written again.")
-    ] = False,
+    start: StartOption = False,
+    background: BackgroundOption = False,
+    restart: RestartOption = False,
+    target: TargetOption = [],  # noqa: B006  # never changed
+    target_out: TargetOutOption = None,
+    force: ForceOption = False,
     dry_run: DryRunOption = False,
     lock_wait: LockWaitOption = LOCK_SECONDS,
     unattended: UnattendedOption = False,
@@ -80,13 +69,10 @@ def deploy(
     log_keep: LogKeepOption = LOG_FILES,
 ) -> int:
     """Write the Triton model repository of a profile for ENGINE; with --start serve it, with --target elsewhere."""
-    from trtllm_kit.artifact import read_manifest
-
     _require_together(start=start, background=background, restart=restart)
     session = begin(context.obj, Logging(log_file, log_size, log_keep), unattended=unattended, dry_run=dry_run)
     asked = asked_for(profile)
-    read_manifest(engine, "engine")  # first, so that another folder is told as such
-    made = replan_as(engine, asked)
+    made = _planned(session, engine, asked, out, start=start)
     ready = targets_of(target, made, asked, out, target_out)
     if dry_run:
         return run_dry(session, engine, made, out, ready)
@@ -99,6 +85,24 @@ def deploy(
     if background:
         return run_background(session, made, out, deployment, restart=restart, lock_seconds=lock_wait, besides=besides)
     return run_foreground(session, made, out, deployment, lock_seconds=lock_wait, besides=besides)
+
+
+def _planned(session: Session, engine: Path, asked: tuple[LoadedProfile, Hardware], out: Path, *, start: bool) -> Plan:
+    """Return the plan of the profile for the engine's model; what cannot be started here is refused with it."""
+    from trtllm_kit.artifact import read_manifest
+    from trtllm_kit.plan.serving_mode import instances
+    from trtllm_kit.serve.startable import require_secrets, require_startable
+
+    read_manifest(engine, "engine")  # first, so that another folder is told as such
+    made = replan_as(engine, asked)
+    loaded, hardware = asked
+    if start:
+        require_startable(made, hardware, out)
+        require_secrets(loaded.profile.deploy.secret_environment, os.environ)
+        servers = made.parallelism.replicas.value // instances(made)
+        if servers > 1:
+            session.log(f"--start starts one of {servers} servers; a --target starts all of them")
+    return made
 
 
 def _unedited(made: Plan, out: Path, ready: Sequence[Ready], *, force: bool) -> Besides:

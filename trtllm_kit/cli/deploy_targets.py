@@ -68,7 +68,8 @@ def targets_of(
 def _subject(plan: Plan, asked: tuple[LoadedProfile, Hardware], out: Path) -> Subject:
     from trtllm_kit.health.load import rules_for
     from trtllm_kit.health.prometheus import rule_groups
-    from trtllm_kit.repository.compose import repository_files, serves_engines
+    from trtllm_kit.plan.serving_mode import serves_engines
+    from trtllm_kit.repository.compose import repository_files
     from trtllm_kit.serve.targets.monitors import SCRAPE_SECONDS
     from trtllm_kit.serve.targets.subject import Subject
 

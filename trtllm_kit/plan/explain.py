@@ -11,7 +11,9 @@ from pydantic import BaseModel, ConfigDict
 
 from trtllm_kit.errors import UsageError
 from trtllm_kit.plan.checks import RULES
-from trtllm_kit.plan.llm_keys import LLM_API_KEYS, SETTINGS
+from trtllm_kit.plan.llm_keys import GRAPH_KEYS, LLM_API_KEYS, SETTINGS
+from trtllm_kit.plan.llm_options import SECTION as LLM_OPTIONS
+from trtllm_kit.plan.llm_options import data_of, is_an_option
 from trtllm_kit.plan.plan import profile_key
 from trtllm_kit.plan.settle_build import PLACES
 from trtllm_kit.plan.speculation_keys import FIELDS
@@ -19,19 +21,16 @@ from trtllm_kit.spec.inherit import BASE
 from trtllm_kit.spec.load import LoadedProfile, profile_schema
 from trtllm_kit.spec.schema_words import SchemaWords
 from trtllm_kit.upstream.environment import ranges_of, variable, variables
-from trtllm_kit.upstream.llm_api import limits_section, llm_api_key, releases_read
+from trtllm_kit.upstream.fit import in_words
+from trtllm_kit.upstream.llm_api import LlmApiKey, limits_section, llm_api_key, llm_api_keys, releases_read
+from trtllm_kit.upstream.llm_api_inside import InsideKey, inside_key, inside_keys, kinds_of
+from trtllm_kit.upstream.memory import uncounted
 from trtllm_kit.upstream.releases import known_releases
 from trtllm_kit.upstream.speculation import KINDS, SECTION, decoding_type, speculation_field
 from trtllm_kit.upstream.trtllm_build import build_flag, build_flags, every_build_flag
 
 ENVIRONMENT = "environment"
 OPTIONS = "build.options"
-_OWN_KEYS = {
-    "engine.cuda_graphs": "cuda_graph_config",
-    "engine.cuda_graph_max_batch_size": "cuda_graph_config.max_batch_size",
-    "engine.cuda_graph_padding": "cuda_graph_config.enable_padding",
-}
-"""Keys of the LLM API that are written by hand and not from a table of decisions."""
 
 
 class Becomes(BaseModel):
@@ -68,7 +67,7 @@ class Explanation(BaseModel):
 
 
 def explain(key: str, profiles: Iterable[LoadedProfile]) -> Explanation:
-    """Explain a dotted key, ``environment.NAME`` or ``build.options.NAME``.
+    """Explain a dotted key, ``environment.NAME``, ``build.options.NAME`` or ``llm_api.options.NAME``.
 
     Raises ``UsageError`` with a near spelling for an unknown one.
     """
@@ -78,6 +77,8 @@ def explain(key: str, profiles: Iterable[LoadedProfile]) -> Explanation:
         return _variable(name, loaded)
     if key.startswith(f"{OPTIONS}."):
         return _option(key, loaded)
+    if key.startswith(f"{LLM_OPTIONS}."):
+        return _llm_option(key, loaded)
     schema = profile_schema()
     node = _node(schema, key)
     if node is None:
@@ -97,11 +98,12 @@ def explain(key: str, profiles: Iterable[LoadedProfile]) -> Explanation:
 
 
 def keys() -> tuple[str, ...]:
-    """Return every dotted key of a profile, sections included, each known variable and option of the builder."""
+    """Return every dotted key of a profile, sections too, each known variable, option of the builder, LLM-API key."""
     schema = profile_schema()
     named = (f"{ENVIRONMENT}.{name}" for name in dict.fromkeys(row.name for row in variables()))
     options = (f"{OPTIONS}.{name.removeprefix('--')}" for name in every_build_flag() if name not in PLACES)
-    return (*_keys(schema, schema, ""), *named, *options)
+    arguments = (f"{LLM_OPTIONS}.{name}" for name in _llm_names())
+    return (*_keys(schema, schema, ""), *named, *options, *arguments)
 
 
 def cost_of(description: str) -> str:
@@ -163,6 +165,54 @@ def _option(key: str, loaded: tuple[LoadedProfile, ...]) -> Explanation:
     )
 
 
+def _llm_names() -> tuple[str, ...]:
+    """Return the keys of the LLM API that ``llm_api.options`` may set in some release."""
+    names = (*(row.key for row in llm_api_keys()), *(row.key for row in inside_keys() if row.backend == "pytorch"))
+    newest = releases_read()[-1]
+    return tuple(name for name in dict.fromkeys(names) if is_an_option(newest, name))
+
+
+def _llm_option(key: str, loaded: tuple[LoadedProfile, ...]) -> Explanation:
+    """Explain an argument of the LLM API that no other key of a profile stands for."""
+    name = key.removeprefix(f"{LLM_OPTIONS}.")
+    if name not in _llm_names():
+        raise _unknown(key)
+    found = [(version, _argument(version, name)) for version in releases_read()]
+    known = [row for _, row in found if row is not None]
+    takes = uncounted(name, "any") if known else None
+    cost = f"It costs memory that the plan does not count: {takes.takes}." if takes else ""
+    return Explanation(
+        key=key,
+        description=f"Argument {name} of the LLM API, written as it stands. {cost}".rstrip(),
+        values=_taken(known[-1]) if known else "what the release takes",
+        default=known[-1].default if known else None,
+        cost=cost,
+        becomes=tuple(
+            Becomes(release=version, key=name, default=row.default, allowed=tuple(map(str, row.allowed)))
+            if row
+            else Becomes(release=version, key=None)
+            for version, row in found
+        ),
+        set_by={
+            one.profile.name: data_of(one.profile.llm_api.options[name])
+            for one in loaded
+            if name in one.profile.llm_api.options
+        },
+        checks=_checks(LLM_OPTIONS),
+    )
+
+
+def _argument(version: str, name: str) -> LlmApiKey | InsideKey | None:
+    """Return what a release says of a key, of whichever kind its section may be."""
+    kinds = (None, *kinds_of(version, name.partition(".")[0]))
+    inside = (inside_key(version, name, kind) for kind in kinds)
+    return llm_api_key(version, name) or next((row for row in inside if row is not None), None)
+
+
+def _taken(row: LlmApiKey | InsideKey) -> str:
+    return f"one of {', '.join(map(str, row.allowed))}" if row.allowed else in_words(row.type)
+
+
 def _becomes(key: str) -> Iterator[Becomes]:
     """Yield what a key becomes in each release that was read exactly; nothing for keys that are not the LLM API's."""
     for release in releases_read():
@@ -198,7 +248,7 @@ def _upstream_names(key: str, release: str) -> tuple[str, ...]:
         prefix = limits_section(release)
         return (f"{prefix}.{name}" if prefix else name,)
     tables = {profile_key(decision): target for decision, target in LLM_API_KEYS.items()}
-    tables |= {profile_key(setting.decision): setting.key for setting in SETTINGS} | _OWN_KEYS
+    tables |= {profile_key(setting.decision): setting.key for setting in SETTINGS} | GRAPH_KEYS
     return (tables[key],) if key in tables else ()
 
 

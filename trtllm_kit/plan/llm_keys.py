@@ -23,6 +23,15 @@ LLM_API_KEYS: dict[str, str] = {
 }
 """Dotted key of a decision to the dotted key of the LLM API's YAML."""
 
+GRAPH_KEYS: dict[str, str] = {
+    "engine.cuda_graphs": "cuda_graph_config",
+    "engine.cuda_graph_max_batch_size": "cuda_graph_config.max_batch_size",
+    "engine.cuda_graph_padding": "cuda_graph_config.enable_padding",
+}
+"""Those of CUDA graphs, which are written by hand: null stands for none."""
+LIMIT_KEYS = ("max_batch_size", "max_num_tokens", "max_seq_len", "max_beam_width")
+"""Of ``limits``, under the same names; they stand in a section of some releases."""
+
 
 @dataclass(frozen=True)
 class Setting:

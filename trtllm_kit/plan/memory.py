@@ -220,6 +220,8 @@ def _terms(sizing: Sizing, held: Held) -> Iterator[MemoryTerm]:
         yield from _gpu_terms(sizing)
     elif sizing.runtime == "reference":
         yield from _reference_terms(sizing, held)
+    elif sizing.runtime == "transformers":
+        yield from _gpu_weights(held)
 
 
 def _gpu_weights(held: Held) -> Iterator[MemoryTerm]:

@@ -288,12 +288,15 @@ class Plan(Frozen):
     speculation: SpeculationPlan | None = None
     build: BuildPlan | None = None
     """None for toolchains that run no builder."""
+    llm_api: dict[str, Decided[Any]] | None = None
+    """Keys of the LLM API's YAML that the profile sets by ``llm_api.options``, dotted; None without."""
     serve: Serve
     environment: dict[str, Decided[str]]
     """Variables of the server process; the reason is what each of them does in the release."""
     memory: MemoryPlan
     communication: CommunicationPlan
     findings: tuple[Finding, ...]
+    unsaid: ClassVar[frozenset[str]] = frozenset({"llm_api"})
 
     @property
     def digest(self) -> str:
@@ -310,6 +313,7 @@ class Plan(Frozen):
         yield from _decisions("", self)
         options: dict[str, Any] = dict(self.build.options) if self.build else {}
         yield from ((f"build.options.{name.removeprefix('--')}", decided) for name, decided in options.items())
+        yield from ((f"llm_api.options.{name}", decided) for name, decided in (self.llm_api or {}).items())
         variables: dict[str, Any] = dict(self.environment)
         yield from ((f"environment.{name}", decided) for name, decided in variables.items())
 

@@ -9,6 +9,7 @@ from trtllm_kit.plan.asked import as_asked, reason_of, source_of
 from trtllm_kit.plan.checks import Case, run_checks
 from trtllm_kit.plan.communication import communication_plan
 from trtllm_kit.plan.formats import Formats
+from trtllm_kit.plan.llm_options import options_plan
 from trtllm_kit.plan.memory import Sizing, memory_plan
 from trtllm_kit.plan.parallelism import Split, kv_replication, legal_tensors
 from trtllm_kit.plan.plan import (
@@ -86,7 +87,7 @@ def settle(model: ModelSpec, loaded: LoadedProfile, hardware: Hardware) -> Plan:
         findings=(),
     )
     plan = plan.model_copy(update={"build": build_plan(plan, loaded, hardware)})
-    plan = plan.model_copy(update={"environment": with_orchestrator(plan)})
+    plan = plan.model_copy(update={"environment": with_orchestrator(plan), "llm_api": options_plan(plan, loaded)})
     findings = run_checks(Case(plan=plan, profile=profile, hardware=hardware, sizing=sizing, loaded=loaded))
     return plan.model_copy(update={"findings": findings})
 

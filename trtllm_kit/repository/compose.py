@@ -21,9 +21,9 @@ from trtllm_kit.checkpoint.plan_file import PLAN_FILE, plan_text
 from trtllm_kit.errors import PlanDrift, RepositoryError
 from trtllm_kit.plan.conversion import conversion_of
 from trtllm_kit.plan.plan import Plan, digest_of
-from trtllm_kit.plan.serving_mode import orchestrated
+from trtllm_kit.plan.serving_mode import device_sets, instances, obstacle, orchestrated, serves_engines, spawns
 from trtllm_kit.repository.inflight import BLS, ENSEMBLE, POSTPROCESSING, PREPROCESSING, engine_models
-from trtllm_kit.repository.model_config import ModelConfig, ModelTensor
+from trtllm_kit.repository.model_config import InstanceGroup, ModelConfig, ModelTensor
 from trtllm_kit.repository.pbtxt import write_pbtxt
 from trtllm_kit.repository.places import ENGINE_LINK, LINK, MODEL, VERSION_FOLDER, Places, places_of
 from trtllm_kit.resources import triton_models
@@ -55,12 +55,6 @@ def repository_files(plan: Plan, out: Path) -> dict[str, str]:
     if serves_engines(plan):
         return engine_files(plan, places_of(plan, out), engine_sources())
     return compose(plan, model_sources())
-
-
-def serves_engines(plan: Plan) -> bool:
-    """Whether the C++ backend serves the plan's engine: the llmapi model loads none, and old releases lack it."""
-    toolchain = plan.toolchain.value
-    return toolchain == "trtllm-build" or (toolchain == "mock" and not release(plan.release.value).triton_llmapi_model)
 
 
 def engine_files(plan: Plan, places: Places, sources: Mapping[str, str]) -> dict[str, str]:
@@ -101,6 +95,7 @@ def model_config(plan: Plan) -> ModelConfig:
         name=MODEL,
         backend="python",
         decoupled=True,
+        instance_group=InstanceGroup(count=instances(plan)),
         inputs=tuple(_tensor(tensor, optional=tensor.optional) for tensor in inputs),
         outputs=tuple(_tensor(tensor, optional=False) for tensor in outputs),
         parameters=dict(_parameters(plan)),
@@ -186,6 +181,9 @@ def _check_servable(plan: Plan) -> None:
             why="it runs what toolchain llm-api makes: a checkpoint with LLM-API arguments",
             hint="set runtime: simulated in the profile, or toolchain: llm-api",
         )
+    found = obstacle(plan)
+    if found is not None:
+        raise RepositoryError(found.what, why=found.compared, hint=f"set {found.way_out} in the profile")
 
 
 def _tensor(tensor: Tensor, *, optional: bool) -> ModelTensor:
@@ -205,6 +203,10 @@ def _parameters(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "kv_cache_blocks", str(kv_cache_blocks(plan))
     yield "max_queue_size", str(MAX_QUEUE_SIZE)
     yield "token_seconds", repr(plan.serve.token_seconds)
+    if plan.serve.warm_up_requests:
+        yield "warm_up_requests", str(plan.serve.warm_up_requests)
+    if instances(plan) > 1:
+        yield "gpu_device_ids", device_sets(plan)
 
 
 def kv_cache_blocks(plan: Plan) -> int:
@@ -220,6 +222,7 @@ def repository_facts(plan: Plan) -> dict[str, Any]:
         "model": ENSEMBLE if serves_engines(plan) else MODEL,
         **({"engines": True, "servers": _servers(plan)} if serves_engines(plan) else {}),
         **({"ranks": plan.parallelism.world_size} if _has_ranks(plan) else {}),
+        **({"instances": instances(plan)} if instances(plan) > 1 else {}),
         "runtime": plan.runtime.runtime.value,
         "release": plan.release.value,
         "profile": plan.profile,
@@ -230,13 +233,18 @@ def repository_facts(plan: Plan) -> dict[str, Any]:
 
 
 def _has_ranks(plan: Plan) -> bool:
-    """Whether ranks have to be started beside the one server of the LLM API; rehearsals run in it alone."""
-    return not serves_engines(plan) and plan.runtime.runtime.value == "tensorrt_llm"
+    """Whether ranks have to be started beside the one server of the LLM API; rehearsals run in it alone.
+
+    Several instances each start ranks of their own.
+    """
+    return not serves_engines(plan) and plan.runtime.runtime.value == "tensorrt_llm" and instances(plan) == 1
 
 
 def _servers(plan: Plan) -> int:
-    """Return the servers that serve one replica of an engine: a leader has one for each rank."""
-    return 1 if orchestrated(plan) else plan.parallelism.world_size
+    """Return the servers that serve together: a leader's ranks, or an orchestrator with ranks that wait for it."""
+    if not orchestrated(plan):
+        return plan.parallelism.world_size
+    return 1 if spawns(plan) else 1 + plan.parallelism.world_size
 
 
 def _require_same_engine(opened: EngineFacts, plan: Plan) -> None:

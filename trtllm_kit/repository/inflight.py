@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from trtllm_kit.build.trtllm_build import DRAFT
 from trtllm_kit.errors import RepositoryError
 from trtllm_kit.plan.plan import Plan
-from trtllm_kit.plan.serving_mode import has_draft, instances, obstacle, orchestrated, spawns
+from trtllm_kit.plan.serving_mode import device_sets, has_draft, instances, obstacle, orchestrated, spawns
 from trtllm_kit.repository.model_config import Batching, EnsembleStep, InstanceGroup, ModelConfig, ModelTensor
 from trtllm_kit.repository.places import MODEL, Places
 from trtllm_kit.upstream.repositories import ordered_parameters
@@ -52,13 +52,6 @@ def engine_models(plan: Plan, places: Places) -> tuple[ModelConfig, ...]:
         _python(plan, POSTPROCESSING, {"tokenizer_dir": places.tokenizer, "skip_special_tokens": "true"}, gathers=True),
         _python(plan, BLS, _bls(drafting=drafting), decoupled=True),
     )
-
-
-def device_sets(plan: Plan, first: int = 0) -> str:
-    """Return the GPUs of every instance, as ``gpu_device_ids`` takes them: ``0,1;2,3``."""
-    world = plan.parallelism.world_size
-    starts = range(first, first + instances(plan) * world, world)
-    return ";".join(",".join(str(start + rank) for rank in range(world)) for start in starts)
 
 
 def _require_servable(plan: Plan) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,33 +90,35 @@ def server_command(
     ports = {"http": serve.http_port, "grpc": serve.grpc_port, "metrics": serve.metrics_port}
     _check_distinct(ports)
     shm_prefix = f"{workspace.name}_"
-    backends = workspace / "backends"
     seen, aside = (repository, {}) if str(repository).isascii() else (workspace / _ASIDE, {_ASIDE: repository})
-    argv = [
-        *installation.launcher,
-        str(installation.binary),
-        f"--model-repository={seen}",
-        *([f"--backend-directory={backends}"] if installation.links else []),
-        *(f"--{name}-address={bound_address(name, serve.host)}" for name in ports),
-        *(f"--{name}-port={port}" for name, port in ports.items()),
-        f"--exit-timeout-secs={EXIT_TIMEOUT_SECONDS}",
-        "--disable-auto-complete-config",
-        "--metrics-config=histogram_latencies=true",
-        backend_config(shm_prefix),
-    ]
+    own = {f"backends/python/{name}": target for name, target in installation.links.items()}
     return ServerCommand(
         repository=repository,
-        argv=tuple(argv),
+        argv=(
+            *installation.launcher,
+            str(installation.binary),
+            f"--model-repository={seen}",
+            *([f"--backend-directory={workspace / 'backends'}"] if installation.links else []),
+            *_flags(serve.host, ports),
+            *(backend_config(shm_prefix, name) for name in ("python", *([ENGINE_BACKEND] if stand_in else []))),
+        ),
         environment=_environment(environment, installation) | {RUN_MARK: shm_prefix},
         host=serve.host,
         ports=ports,
         urls=_urls(serve.host, ports),
         workspace=workspace,
-        links=aside
-        | {f"backends/python/{name}": target for name, target in installation.links.items()}
-        | _stand_in_links(installation, stand_in),
+        links=aside | own | _stand_in_links(installation, stand_in),
         shm_prefix=shm_prefix,
     )
+
+
+def _flags(host: str, ports: Mapping[str, int]) -> Iterator[str]:
+    """Yield where the server listens, how it ends and what it measures."""
+    yield from (f"--{name}-address={bound_address(name, host)}" for name in ports)
+    yield from (f"--{name}-port={port}" for name, port in ports.items())
+    yield f"--exit-timeout-secs={EXIT_TIMEOUT_SECONDS}"
+    yield "--disable-auto-complete-config"
+    yield "--metrics-config=histogram_latencies=true"
 
 
 def _stand_in_links(installation: Installation, files: Mapping[str, Path]) -> dict[str, Path]:
@@ -134,9 +136,9 @@ RUN_MARK = "TRTKIT_RUN"
 """Variable by which every process of a run is known, whoever started it: ranks and workers inherit it."""
 
 
-def backend_config(shm_prefix: str) -> str:
-    """Return the flag that names the shared memory of the server's stubs; it also marks the server's processes."""
-    return f"--backend-config=python,shm-region-prefix-name={shm_prefix}"
+def backend_config(shm_prefix: str, backend: str = "python") -> str:
+    """Return the flag that names the shared memory of a backend's stubs; it also marks the server's processes."""
+    return f"--backend-config={backend},shm-region-prefix-name={shm_prefix}"
 
 
 def _check_distinct(ports: Mapping[str, int]) -> None:

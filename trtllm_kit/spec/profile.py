@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 from trtllm_kit.spec.profile_build import Build
 from trtllm_kit.spec.profile_deploy import Deploy
 from trtllm_kit.spec.profile_formats import Calibration, Quantization
+from trtllm_kit.spec.profile_llm_api import LlmApi
 from trtllm_kit.spec.profile_sections import Auto, Engine, Positive, Speculation
 from trtllm_kit.spec.profile_sections import Strict as _Strict
 from trtllm_kit.spec.quality import Quality
@@ -31,7 +32,7 @@ Bytes = Annotated[
 ]
 """A size such as ``24 GiB``; bytes inside."""
 Port = Annotated[int, Field(ge=1, le=65535)]
-Runtime = Literal["tensorrt_llm", "reference", "simulated"]
+Runtime = Literal["tensorrt_llm", "reference", "simulated", "transformers"]
 
 
 class Parallelism(_Strict):
@@ -136,6 +137,16 @@ class Serve(_Strict):
         None, description="Where the serving container sees the engine folder, when not beside the repository."
     )
     token_seconds: Seconds = Field(0.02, description="Pace of the simulated runtime: time of one step.")
+    warm_up_requests: Annotated[int, Field(ge=0, le=64)] = Field(
+        0,
+        description="Short requests that the llmapi model answers itself before it is ready. Raising it makes a start "
+        "longer, and the first clients' answers faster.",
+    )
+    instances: Positive = Field(
+        1,
+        description="Copies of the engine in one server of the llmapi model, each on GPUs of its own; "
+        "parallelism.replicas counts them all.",
+    )
 
 
 class AlertOverride(_Strict):
@@ -180,6 +191,7 @@ class DeployProfile(_Strict):
     scheduler: Scheduler = Scheduler()
     engine: Engine = Engine()
     build: Build = Build()
+    llm_api: LlmApi = LlmApi()
     speculation: Speculation | None = Field(None, description="Speculative decoding; absent means none.")
     load: Load = Load()
     serve: Serve = Serve()

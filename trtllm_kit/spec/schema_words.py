@@ -80,7 +80,10 @@ class SchemaWords:
 
 
 _FORMATS = {"yaml-path": "the path of a .yaml file"}
-_KINDS = {"boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "text"}
+_KINDS = {
+    "boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "text",
+    "array": "a list", "object": "a mapping", "null": "null",
+}  # fmt: skip
 
 
 def _named(node: Schema) -> Schema:

@@ -16,6 +16,8 @@ from pydantic_core import PydanticCustomError
 
 REFUSED = "refused"
 """Type of the errors whose message says by itself what is wrong and what is allowed."""
+PARTS = "parts"
+"""In the context of such an error about a mapping: what is wrong with each of its keys, by key."""
 
 MOST_VARIABLES = 128
 LONGEST_NAME = 128
@@ -35,9 +37,8 @@ MACHINES_OWN: Mapping[str, str] = {
 }
 """Variables that a profile may not set, with the reason: they describe the machine, not the deployment."""
 
-_SECRET_NAME = re.compile(
-    r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(API|ACCESS|PRIVATE|HMAC)_?KEY)$", re.IGNORECASE
-)
+_SECRET_WORDS = r"(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(API|ACCESS|PRIVATE|HMAC|SECRET)_?KEY)"  # noqa: S105
+_SECRET_NAME = re.compile(rf"(^|_){_SECRET_WORDS}$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"\b[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----", re.I)
 
 _LONGEST_HOST = 253
@@ -49,8 +50,12 @@ _NO_NUL = {"not": {"pattern": "\\u0000"}}
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a variable looks like a secret by its name (and is no number), or by a password or key in its value."""
-    return (_SECRET_NAME.search(name) is not None and not value.isdecimal()) or _SECRET_VALUE.search(value) is not None
+    """Whether a variable looks like a secret by its name, unless it is empty or a number, or by its value.
+
+    In a value it is a password within an address, or a private key.
+    """
+    by_name = _SECRET_NAME.search(name) is not None and bool(value) and not value.isdecimal()
+    return by_name or _SECRET_VALUE.search(value) is not None
 
 
 def _refusal(text: str) -> PydanticCustomError:
@@ -85,6 +90,22 @@ def _few(variables: dict[str, str]) -> dict[str, str]:
     return variables
 
 
+def _no_secret(variables: dict[str, str]) -> dict[str, str]:
+    """Refuse what looks like a secret, without its value: plans, engines and repositories would all show it."""
+    texts = {name: _secret_text(name) for name, value in variables.items() if looks_secret(name, value)}
+    if texts:
+        told = "; ".join(f"{name} {text}" for name, text in texts.items())
+        raise PydanticCustomError(REFUSED, "{text}", {"text": told, PARTS: texts})
+    return variables
+
+
+def _secret_text(name: str) -> str:
+    return (
+        "looks like a secret, and no file of a deployment holds one; leave it out here, set it in the shell that "
+        f"starts the server, and name it in deploy.secret_environment: {{{name}: SECRET/KEY}}"
+    )
+
+
 def _host(text: str) -> str:
     if not (_is_address(text) or _is_host_name(text)):
         raise _refusal(
@@ -108,15 +129,26 @@ def _is_host_name(text: str) -> bool:
     return fits and not _NUMBER_AT_END.fullmatch(text)
 
 
+def _any_case(pattern: str) -> str:
+    """Return the pattern for either case of its letters, as JSON schemas have no flag for that."""
+    return re.sub(r"[A-Z]", lambda match: f"[{match[0]}{match[0].lower()}]", pattern)
+
+
 _NAMES: dict[str, Any] = {
     "maxProperties": MOST_VARIABLES,
+    "patternProperties": {_any_case(f"(^|_){_SECRET_WORDS}$"): {"type": "string", "pattern": "^[0-9]*$"}},
     "propertyNames": {"pattern": _VARIABLE, "maxLength": LONGEST_NAME, "not": {"enum": list(MACHINES_OWN)}},
 }
 VariableName = Annotated[str, AfterValidator(_variable_name)]
 VariableValue = Annotated[
     str, AfterValidator(_variable_value), Field(json_schema_extra={"maxLength": LONGEST_VALUE, **_NO_NUL})
 ]
-Environment = Annotated[dict[VariableName, VariableValue], AfterValidator(_few), Field(json_schema_extra=_NAMES)]
+Environment = Annotated[
+    dict[VariableName, VariableValue],
+    AfterValidator(_few),
+    AfterValidator(_no_secret),
+    Field(json_schema_extra=_NAMES),
+]
 """Variables by name, as any system can pass them on."""
 Host = Annotated[
     str,

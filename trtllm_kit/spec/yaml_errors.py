@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from trtllm_kit.spec.document import DataPath, Document, Place, Problem, dotted
 from trtllm_kit.spec.schema_words import SchemaWords
-from trtllm_kit.spec.system_text import REFUSED
+from trtllm_kit.spec.system_text import PARTS, REFUSED
 
 _LONGEST_SHOWN = 200
 _PATTERN, _KEY = "string_pattern_mismatch", "[key]"
@@ -21,7 +21,7 @@ def schema_problems(error: ValidationError, document: Document, words: SchemaWor
     """Turn a validation error into problems, one for each key; keys an unread part may hold are not missed."""
     describe = {"missing": _missing_key, "extra_forbidden": _unknown_key}
     problems: dict[DataPath, Problem] = {}
-    for one in error.errors(include_url=False, include_context=False, include_input=False):
+    for one in error.errors(include_url=False, include_input=False):
         missing = one["type"] == "missing"
         path: DataPath = one["loc"] if missing else _known_part(one["loc"], document.data)
         if path in problems or (missing and not document.complete):
@@ -29,6 +29,9 @@ def schema_problems(error: ValidationError, document: Document, words: SchemaWor
         if one["type"] == _PATTERN and one["loc"][-1] == _KEY:
             text = f"no name that may stand here; allowed text matching {one['msg'].split(chr(39))[1]}"
             problems[path] = Problem(_place(document, path), text, dotted(path))
+        elif one["type"] == REFUSED and PARTS in one["ctx"]:
+            for key, text in one["ctx"][PARTS].items():
+                problems[*path, key] = Problem(_place(document, (*path, key)), text, dotted((*path, key)))
         elif one["type"] == REFUSED:
             path = _refused_part(one["loc"], path, document.data)
             problems[path] = Problem(_place(document, path), one["msg"], dotted(path))

@@ -257,7 +257,8 @@ def test_what_cannot_be_deployed_is_refused_by_key(changes: dict[str, Any], mach
 
 def test_all_problems_come_at_once() -> None:
     """An operator corrects a profile once."""
-    wrong = {"serve.checkpoint_path": "/x", "deploy.prometheus": "http://p", "environment.HF_TOKEN": "abc"}
+    wrong = {"serve.checkpoint_path": "/x", "deploy.prometheus": "http://p", "environment.NCCL_DEBUG": "WARN",
+             "deploy.secret_environment.NCCL_DEBUG": "a/b"}  # fmt: skip
     with pytest.raises(ProfileError) as caught:
         kubernetes_files(in_pods(wrong))
     assert 3 == len(caught.value.problems)

@@ -104,7 +104,7 @@ def ready(port: int) -> bool:
 
 
 def streamed(port: int, tokens: int) -> int:
-    """Ask for that many tokens as a stream; return how many pieces came."""
+    """Ask for that many tokens as a stream; return how many words came, several of which may travel together."""
     body = {"text_input": "hello", "streaming": True, "sampling_param_max_tokens": tokens}
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v2/models/tensorrt_llm/generate_stream",
@@ -112,7 +112,8 @@ def streamed(port: int, tokens: int) -> int:
         {"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request, timeout=30) as answer:
-        return sum(line.startswith(b"data:") for line in answer)
+        events = [json.loads(line.removeprefix(b"data:")) for line in answer if line.startswith(b"data:")]
+    return sum(len(one["text_output"].split()) for one in events)
 
 
 def test_a_script_serves_and_drains(made: tuple[Path, Plan], tools: dict[str, str]) -> None:
@@ -155,7 +156,7 @@ def test_a_server_reads_its_repository_from_a_config_map(
     for name in {item["path"].split("/")[0] for item in volume["configMap"]["items"]}:
         (tmp_path / name).symlink_to(f"..data/{name}")
     with started(tmp_path / "serve.sh", tools, plan.serve.http_port):
-        assert streamed(plan.serve.http_port, 5) >= 5
+        assert 5 == streamed(plan.serve.http_port, 5)
 
 
 class TwoRanks(Subject):
@@ -179,7 +180,7 @@ def test_mpirun_starts_two_real_ranks(made: tuple[Path, Plan], tools: dict[str, 
     with started(folder / "serve.sh", environment, plan.serve.http_port) as process:
         stubs = [path for path in Path("/dev/shm").iterdir() if path.name.startswith("real_")]
         assert {"real_0", "real_1"} <= {path.name[:6] for path in stubs}
-        assert streamed(plan.serve.http_port, 5) >= 5
+        assert 5 == streamed(plan.serve.http_port, 5)
         os.kill(process.pid, signal.SIGTERM)
         process.wait(30)
     assert not ready(plan.serve.http_port)

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.serve.targets.support import CLUSTER, CPU, NODE, RACK, subject
+from tests.serve.targets.support import CLUSTER, CPU, NODE, OF_ENGINES, RACK, REPOSITORY, subject
 from tests.support.specs import profile
 from trtllm_kit.errors import ProfileError
+from trtllm_kit.serve.targets.server import rank_commands
 from trtllm_kit.serve.targets.subject import GRACE_MARGIN_SECONDS, PRE_STOP_SECONDS, Subject
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.units import GIB
@@ -110,22 +111,15 @@ def test_a_container_of_another_release_is_a_problem() -> None:
         assert () == problems(subject({"deploy.image": image}))
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("HF_TOKEN", "hf_x"),
-        ("AWS_SECRET_ACCESS_KEY", "x"),
-        ("NGC_API_KEY", "x"),
-        ("MIRROR", "https://user:pass@mirror.example.com/x"),
-        ("KEY", "-----BEGIN RSA PRIVATE KEY-----\nabc"),
-    ],
-)
-def test_a_secret_is_never_written_into_a_file(name: str, value: str) -> None:
-    """What looks like a secret is refused with its key, and a reference to a Secret takes its place."""
+def test_a_variable_is_named_once() -> None:
+    """What comes from a Secret does not stand under environment too; alone it is no problem."""
+    secret = {"deploy.secret_environment.NCCL_DEBUG": "access/key"}
+
     assert any(
-        f"environment.{name}: looks like a secret" in one for one in problems(subject({f"environment.{name}": value}))
+        "environment.NCCL_DEBUG: also in deploy.secret_environment" in one
+        for one in problems(subject(secret | {"environment.NCCL_DEBUG": "WARN"}))
     )
-    assert () == problems(subject({f"deploy.secret_environment.{name}": "access/key"}))
+    assert () == problems(subject(secret))
 
 
 @pytest.mark.parametrize(
@@ -167,6 +161,7 @@ def test_a_rehearsal_needs_no_gpu() -> None:
     assert subject().on_gpus
     assert not subject({"parallelism.tensor": 1, "runtime": "simulated"}, CPU).on_gpus
     assert not subject({"runtime": "simulated"}).on_gpus
+    assert subject({"runtime": "transformers", "quantization.weights": "bf16", "quantization.kv_cache": "bf16"}).on_gpus
 
 
 @pytest.mark.parametrize(
@@ -185,3 +180,50 @@ def test_names_of_other_forms_are_refused(key: str, value: Any) -> None:
     """What ends in a manifest or a script as a name has the form its reader takes, or the profile is refused."""
     with pytest.raises(ValueError, match=f"deploy.{key}"):
         profile({f"deploy.{key}": value})
+
+
+ENGINES = {"toolchain": "trtllm-build", "parallelism.tensor": 2, "parallelism.replicas": 4}
+ONE, WAITING = {"TRTLLM_ORCHESTRATOR": "1"}, {"TRTLLM_ORCHESTRATOR": "1", "TRTLLM_ORCHESTRATOR_SPAWN_PROCESSES": "0"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "shape"),
+    [
+        ({"parallelism.tensor": 2, "parallelism.replicas": 4}, (4, 2, 2)),
+        ({"parallelism.tensor": 2, "parallelism.replicas": 4, "serve.instances": 2}, (2, 4, 1)),
+        ({"parallelism.tensor": 2, "parallelism.replicas": 4, "runtime": "simulated"}, (4, 2, 1)),
+        (ENGINES, (4, 2, 2)),
+        (ENGINES | {"environment": ONE}, (1, 8, 1)),
+        (ENGINES | {"parallelism.replicas": 1, "environment": WAITING}, (1, 2, 3)),
+    ],
+)
+def test_servers_their_gpus_and_what_mpi_starts_of_each(changes: dict[str, Any], shape: tuple[int, int, int]) -> None:
+    """Instances share a server, which starts their ranks; an orchestrator of ranks that wait is one rank more."""
+    made = subject(changes, repository=OF_ENGINES if "toolchain" in changes else REPOSITORY)
+
+    assert shape == (made.replicas, made.world, made.processes)
+    assert () == problems(made)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words", "commands"),
+    [
+        ({"parallelism.tensor": 1, "parallelism.replicas": 2, "serve.instances": 2}, ["tritonserver"], 1),
+        (ENGINES | {"environment": ONE}, ["tritonserver"], 1),
+        (ENGINES | {"parallelism.replicas": 1, "environment": WAITING}, ["tritonserver"] * 3, 3),
+        ({"parallelism.tensor": 2}, ["trtllm-llmapi-launch"], 1),
+    ],
+)
+def test_what_the_ranks_of_a_server_run(changes: dict[str, Any], words: list[str], commands: int) -> None:
+    """One server alone needs no launcher of ranks."""
+    made = subject(changes, repository=OF_ENGINES if "toolchain" in changes else REPOSITORY)
+    ranks = rank_commands(made, "repository", "127.0.0.1")
+
+    assert (words, commands) == ([group.words[0] for group in ranks], len(ranks))
+
+
+def test_a_server_that_starts_its_ranks_has_them_on_its_node() -> None:
+    """Eight instances of two GPUs do not stand on a node of eight."""
+    found = problems(subject(ENGINES | {"parallelism.replicas": 8, "environment": ONE}, repository=OF_ENGINES))
+
+    assert any("one server starts 16 ranks itself" in one for one in found)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from trtllm_kit.findings import Finding, Severity
-from trtllm_kit.plan.checks import built
+from trtllm_kit.plan.checks import built, llm_options
 from trtllm_kit.plan.checks.case import Case, Rule
 from trtllm_kit.plan.given.finding import of_failure
 from trtllm_kit.plan.llm_keys import LLM_API_KEYS, Setting, settings_of, spelt
@@ -137,7 +137,8 @@ def _rows_of_experts(case: Case) -> Iterator[Finding]:
 
 
 def keys(case: Case) -> Iterator[Finding]:
-    """PF24: a setting that the release's LLM API has no key for."""
+    """PF24: a setting that the release's LLM API has no key for, and keys of it that the profile names."""
+    yield from llm_options.options(case)
     if case.plan.toolchain.value != "llm-api":
         return
     version, decided = case.plan.release.value, dict(case.plan.decisions())
@@ -265,7 +266,7 @@ RULES = (
         "PF24",
         "Settings the release has a key for",
         keys,
-        keys=("engine", "kv_cache", "scheduler", "parallelism", "quantization.kv_cache", "trtllm_version"),
+        keys=("engine", "kv_cache", "scheduler", "parallelism", "quantization.kv_cache", "llm_api", "trtllm_version"),
     ),
     Rule("PF26", "Toolchain for the release", toolchain, keys=("toolchain", "trtllm_version")),
 )

@@ -13,5 +13,8 @@ TITLES = {
     "PF16": "Plugins of the weights' type",
     "PF17": "Lengths an engine inherits",
     "PF21": "Rendered Triton repositories",
+    "PF48": "Options of trtllm-serve",
+    "PF49": "Images and packages of another release",
+    "PF50": "Metrics that no server shows",
 }
 """Rules of these ids look at given things alone; others share the id of a rule of plans."""

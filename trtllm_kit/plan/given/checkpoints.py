@@ -54,6 +54,7 @@ def checkpoint(facts: CheckpointFacts, release: str, capability: int | None = No
     yield from files(facts)
     if not facts.config:
         return
+    yield from _builder(release)
     yield from _mapping(facts, release)
     yield from _heads(facts, release)
     yield from _stages(facts, release)
@@ -61,6 +62,19 @@ def checkpoint(facts: CheckpointFacts, release: str, capability: int | None = No
     yield from _family(facts, release)
     yield from _rope(facts, release)
     yield from _gpu(facts, release, capability)
+
+
+def _builder(release: str) -> Iterator[Finding]:
+    """PF19: a release without the builder that reads such a checkpoint."""
+    gone = failure("engine_flow_gone", release)
+    if gone is not None:
+        yield of_failure(
+            "PF19",
+            gone,
+            f"The builder of engines, which reads such a checkpoint, {gone.note} in release {release}.",
+            f"a checkpoint for trtllm-build, read by {release}",
+            "serve the Hugging Face checkpoint (trtkit migrate checkpoint makes one of this), or an image of 1.2.1",
+        )
 
 
 def files(facts: CheckpointFacts) -> Iterator[Finding]:

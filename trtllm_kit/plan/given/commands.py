@@ -1,4 +1,4 @@
-"""Rules about a command line of the engine road: options that are gone, formats, memory (PF12, PF14, PF15, PF17)."""
+"""Rules about a command line: options that are gone, formats, memory (PF12, PF14, PF15, PF17, PF48)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.light import dataclass
 from trtllm_kit.plan.given.facts import EngineFacts
 from trtllm_kit.plan.given.finding import found, of_failure, severity_of
+from trtllm_kit.plan.given.serving import serve_call
 from trtllm_kit.units import format_bytes
 from trtllm_kit.upstream.failures import exporters, failure, gone_flags
+from trtllm_kit.upstream.serve_options import SERVE
 from trtllm_kit.upstream.trtllm_build import build_flag, build_flags, gone_flag, near_build_flag, unknown_build_flags
 
 _BUILD = "trtllm-build"
@@ -73,6 +75,8 @@ def parse_command(arguments: list[str]) -> Command:
 def command_line(command: Command, around: Around) -> Iterator[Finding]:
     """Run every rule about commands."""
     yield from gone(command, around.release)
+    if command.program.startswith(SERVE):
+        yield from serve_call(command.options, around.release, command.program)
     if command.program == _CONVERT:
         yield from _formats(command, around)
         yield from _workers(command, around)

@@ -119,7 +119,7 @@ def _instances(facts: RepositoryFacts, model: TritonModel) -> Iterator[Finding]:
         )
     first = failure("llmapi_instances", facts.release)
     several = sum(group.count for group in model.instances)
-    if model.llmapi and several > 1 and first is not None:
+    if model.llmapi and several > 1 and first is not None and not _places_itself(model):
         yield of_failure(
             RULE,
             first,
@@ -127,6 +127,11 @@ def _instances(facts: RepositoryFacts, model: TritonModel) -> Iterator[Finding]:
             f"{model.name}: {several} instances",
             "one server an instance, or a release from 1.3.0rc3 on with gpu_device_ids",
         )
+
+
+def _places_itself(model: TritonModel) -> bool:
+    """Whether it is trtkit's own llmapi model, which names its runtime and always reads ``gpu_device_ids``."""
+    return "runtime" in model.parameters and bool(model.parameters.get("gpu_device_ids"))
 
 
 def _backend(facts: RepositoryFacts, model: TritonModel) -> Iterator[Finding]:

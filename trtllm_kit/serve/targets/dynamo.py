@@ -50,6 +50,8 @@ def _problems(subject: Subject) -> Iterator[str]:
             f"toolchain: {subject.plan.toolchain.value} with runtime {subject.runtime}; Dynamo runs what llm-api "
             "makes, on tensorrt_llm"
         )
+    if subject.instances > 1:
+        yield f"serve.instances: {subject.instances}; Dynamo has a worker of its own for each replica, leave it out"
     if _image(subject) is None:
         held = ", ".join(dynamo_releases())
         yield (

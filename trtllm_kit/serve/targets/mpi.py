@@ -95,7 +95,9 @@ def _mpirun_script(subject: Subject) -> Script:
         hosts += ("--map-by", f"ppr:{subject.gpus_per_node}:node")
     return Script(
         (
-            Comment(f"Starts {subject.world} ranks of one replica; TensorRT-LLM {subject.version} must be installed."),
+            Comment(
+                f"Starts {subject.processes} ranks of one replica; TensorRT-LLM {subject.version} must be installed."
+            ),
             Comment(f"{REPLICA} says which of {subject.replicas} it is, from 0 on."),
             Set(REPLICA, Var(REPLICA, "0")),
             *variables(subject),
@@ -135,8 +137,8 @@ def _batch(subject: Subject) -> Script:
 def _directives(subject: Subject) -> Iterator[str]:
     yield f"--job-name={subject.name}"
     yield f"--nodes={subject.nodes}"
-    yield f"--ntasks={subject.world}"
-    yield f"--ntasks-per-node={subject.gpus_per_node}"
+    yield f"--ntasks={subject.processes}"
+    yield f"--ntasks-per-node={subject.processes // subject.nodes}"
     if subject.on_gpus:
         yield f"--gres=gpu:{subject.gpus_per_node}"
     if subject.over_nvlink:

@@ -30,14 +30,15 @@ class Ranks:
 def rank_commands(subject: Subject, repository: Word, address: str) -> tuple[Ranks, ...]:
     """Return what the ranks of one replica run, rank 0 first.
 
-    The LLM API has one server: every rank runs its launcher, which serves on rank 0 and works on the others. Of the
-    C++ backend every rank is a server of its own, of which rank 0 alone opens ports.
+    The LLM API has one server: every rank runs its launcher, which serves on rank 0 and works on the others; several
+    instances in one server need none. Of the C++ backend every rank is a server of its own, of which rank 0 alone
+    opens ports; an orchestrator is alone, or the rank before them.
     """
     if not subject.engines:
-        launcher = (LAUNCHER,) if subject.runtime == "tensorrt_llm" else ()
-        return (Ranks(subject.world, (*launcher, *_server(subject, repository, address, ""))),)
+        launcher = (LAUNCHER,) if subject.runtime == "tensorrt_llm" and subject.instances == 1 else ()
+        return (Ranks(subject.processes, (*launcher, *_server(subject, repository, address, ""))),)
     first = Ranks(1, tuple(_server(subject, repository, address, "0")))
-    others = (Ranks(1, tuple(_worker(subject, repository, str(rank)))) for rank in range(1, subject.world))
+    others = (Ranks(1, tuple(_worker(subject, repository, str(rank)))) for rank in range(1, subject.processes))
     return (first, *others)
 
 

@@ -58,7 +58,7 @@ def claim_objects(subject: Subject) -> list[Object]:
     if subject.deploy.volume_claim is not None or subject.deploy.volume_image is not None:
         return []
     weights = sum(term.bytes for term in subject.plan.memory.terms if term.name.startswith(("weights", "scales")))
-    size = weights * subject.world * _SPARE * (2 if subject.plan.build is not None else 1)
+    size = weights * subject.plan.parallelism.world_size * _SPARE * (2 if subject.plan.build is not None else 1)
     shared = subject.nodes > 1 or subject.replicas > 1 or (subject.deploy.max_replicas or 1) > 1
     spec: Object = {"accessModes": ["ReadWriteMany" if shared else "ReadWriteOnce"]}
     if subject.deploy.storage_class is not None:

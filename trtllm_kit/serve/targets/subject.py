@@ -15,9 +15,9 @@ from typing import Any
 
 from trtllm_kit.errors import ProfileError
 from trtllm_kit.plan.plan import Plan
+from trtllm_kit.plan.serving_mode import instances, orchestrated, spawns
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.spec.profile_deploy import LONGEST_NAME, SERVICE_NAME, Deploy
-from trtllm_kit.spec.system_text import looks_secret
 from trtllm_kit.units import GIB
 from trtllm_kit.upstream import release
 from trtllm_kit.upstream.stack import container
@@ -33,6 +33,7 @@ GRACE_MARGIN_SECONDS = 20
 READ_BYTES_PER_SECOND = 250e6
 """An allowance for network storage while weights load; what a start may take is the larger of this and start_grace."""
 RUNTIMES_IN_CONTAINER = ("tensorrt_llm",)
+RUNTIMES_ON_GPUS = ("tensorrt_llm", "transformers")
 """Runtimes that run in the release's own container; the others import trtkit, which is not in it."""
 _OF_ENGINES = "preprocessing/config.pbtxt"
 """Only repositories of the C++ backend have it."""
@@ -65,14 +66,27 @@ class Subject:
         return self.deploy.name or re.sub(r"[._]+", "-", self.plan.profile).strip("-")
 
     @property
+    def instances(self) -> int:
+        """Copies of the engine in one server."""
+        return instances(self.plan)
+
+    @property
     def world(self) -> int:
-        """Ranks of one replica, one a GPU."""
-        return self.plan.parallelism.world_size
+        """GPUs of one server: those of the ranks of all its instances."""
+        return self.plan.parallelism.world_size * self.instances
+
+    @property
+    def processes(self) -> int:
+        """Processes that MPI starts for one server: one a rank, where the server does not start its ranks itself."""
+        if orchestrated(self.plan):
+            return 1 if spawns(self.plan) else 1 + self.world
+        of_ranks = self.engines or self.runtime == "tensorrt_llm"
+        return self.world if of_ranks and self.instances == 1 else 1
 
     @property
     def replicas(self) -> int:
         """Copies of the whole server."""
-        return self.plan.parallelism.replicas.value
+        return self.plan.parallelism.replicas.value // self.instances
 
     @property
     def nodes(self) -> int:
@@ -87,7 +101,7 @@ class Subject:
     @property
     def on_gpus(self) -> bool:
         """Whether GPUs are needed; a rehearsal needs none, whatever its plan is for."""
-        return not self.hardware.is_rehearsal and self.runtime == "tensorrt_llm"
+        return not self.hardware.is_rehearsal and self.runtime in RUNTIMES_ON_GPUS
 
     @property
     def runtime(self) -> str:
@@ -169,6 +183,11 @@ class Subject:
     def _problems(self) -> Iterator[str]:
         yield from self._name_problems()
         yield from self._secret_problems()
+        if self.nodes > 1 and self.processes != self.world:
+            yield (
+                f"parallelism: one server starts {self.world} ranks itself, and {self.hardware.name} has "
+                f"{self.hardware.gpus_per_node} GPUs on a node; ranks over several nodes need a server each"
+            )
         if self.world % self.nodes or self.gpus_per_node > self.hardware.gpus_per_node:
             yield (
                 f"parallelism: {self.world} ranks do not divide over {self.nodes} nodes of "
@@ -210,11 +229,6 @@ class Subject:
             )
 
     def _secret_problems(self) -> Iterator[str]:
-        for name, value in self.plan.variables.items():
+        for name in self.plan.variables:
             if name in self.deploy.secret_environment:
                 yield f"environment.{name}: also in deploy.secret_environment; leave it out here"
-            elif looks_secret(name, value):
-                yield (
-                    f"environment.{name}: looks like a secret, and files of a deployment hold none; set "
-                    f"deploy.secret_environment: {{{name}: SECRET/KEY}}"
-                )
