@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ from trtllm_kit.spec.load import (
 )
 from trtllm_kit.spec.profile import DeployProfile
 from trtllm_kit.spec.shipped_profile import parse_profile
+from trtllm_kit.upstream.engine_settings import Meaning, client_tensors, meanings, old_metrics
 from trtllm_kit.upstream.environment import variables
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,6 +82,7 @@ def pages() -> dict[str, str]:
         "server-environment.md": f"# Environment variables of the server\n\n{NOTE}\n"
         + "\n".join(environment_lines())
         + "\n",
+        "engine-settings.md": f"# Settings of the engine road\n\n{NOTE}\n" + "\n".join(engine_setting_lines()) + "\n",
         "cases.md": f"# Failures from the field\n\n{NOTE}\n" + "\n".join(case_lines()) + "\n",
         "hardware.md": f"# Hardware profiles\n\n{NOTE}\n" + "\n".join(hardware_lines()) + "\n",
         "profiles.md": f"# Shipped deploy profiles\n\n{NOTE}\n" + "\n".join(shipped_lines()) + "\n",
@@ -140,6 +142,58 @@ def environment_lines() -> Iterator[str]:
         ends = [f"from {row.since}"] * bool(row.since) + [f"before {row.until}"] * bool(row.until)
         default = f"`{row.default}`" if row.default else ""
         yield f"| `{row.name}` | {row.values} | {default} | {', '.join(ends)} | {row.certainty} | {row.does} |"
+
+
+def engine_setting_lines() -> Iterator[str]:
+    """Yield what each setting of the engine road becomes, by reader, then tensors of clients and metric families."""
+    yield "What `trtkit migrate engine` makes of each setting; [how to use it](../how-to/migrate-engines.md)."
+    yield "A key without a section is one of the LLM API alone, written to `llm_args.yaml`."
+    yield "A setting that was off, or that nobody filled in, is dropped with nothing lost.\n"
+    for reader, title in _READERS.items():
+        yield f"## {title}\n"
+        yield "| setting | value | what it meant | way | becomes | lost, or why it is dropped | instead |"
+        yield "|---|---|---|---|---|---|---|"
+        yield from (_engine_setting(row) for row in meanings() if reader in row.reader)
+        yield ""
+    yield "## Tensors of requests and answers\n"
+    yield "| side | with engines | now | note |"
+    yield "|---|---|---|---|"
+    yield from (
+        f"| {r.side} | {_names(r.old)} | {_names([r.new] if r.new else [])} | {r.note} |" for r in client_tensors()
+    )
+    yield "\n## Metric families\n"
+    yield "| with engines | now | note |"
+    yield "|---|---|---|"
+    yield from (f"| `{r.old}` | {_names([r.new] if r.how == 'exact' else [])} | {r.note} |" for r in old_metrics())
+
+
+_READERS = {
+    "build": "trtllm-build, and what an engine's config.json says of its build",
+    "convert": "convert_checkpoint.py",
+    "quantize": "quantize.py",
+    "checkpoint": "config.json of a checkpoint",
+    "engine": "Other keys of an engine's config.json",
+    "parameter": "Parameters of config.pbtxt, and placeholders of its templates",
+    "field": "Other fields of config.pbtxt",
+    "launcher": "launch_triton_server.py",
+    "triton": "tritonserver",
+    "serve": "trtllm-serve",
+    "mpi": "mpirun",
+    "container": "The container around it",
+    "environment": "Environment variables of engines; the others stay variables of the process",
+}
+
+
+def _engine_setting(row: Meaning) -> str:
+    values = _names(word or "empty" for word in row.when) if row.when else "any"
+    way = {"none": "no equivalent"}.get(row.how, row.how)
+    told = (row.lost or row.note, row.instead)
+    cells = [_names(row.names), values, row.means, way, _names(filter(None, (row.key or row.llm,))), *told]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _names(words: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in words)
 
 
 _NEEDED = frozenset(DeployProfile.model_json_schema()["required"])

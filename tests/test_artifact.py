@@ -13,6 +13,8 @@ from tests.test_staging import make
 from trtllm_kit.artifact import MANIFEST, append_log, foreign_files, read_manifest, require_intact
 from trtllm_kit.errors import ManifestError
 
+WHOLE = {"kind": "engine", "kit_version": "1", "key": "k", "inputs": {}, "facts": {}}
+
 
 @pytest.mark.parametrize("text", ["", "{}", "not json", '{"schema_version": 9}'])
 def test_a_broken_manifest_is_an_error_not_a_crash(tmp_path: Path, text: str) -> None:
@@ -21,6 +23,24 @@ def test_a_broken_manifest_is_an_error_not_a_crash(tmp_path: Path, text: str) ->
 
     with pytest.raises(ManifestError):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "it is not a manifest of schema 1: Invalid JSON: EOF while parsing an object at line 1 column 1"),
+        ('{"kind": "engine"}', "it is not a manifest of schema 1: kit_version: Field required"),
+        (json.dumps(WHOLE | {"files": [{"path": "a", "bytes": 1}]}),
+         "it is not a manifest of schema 1: files.0.sha256: Field required"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_manifest_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    """The first fault with its place, and no page of the library that found it."""
+    (tmp_path / MANIFEST).write_text(text)
+
+    with pytest.raises(ManifestError) as refused:
+        read_manifest(tmp_path)
+    assert said == refused.value.why
 
 
 def test_the_manifest_of_another_kind_is_refused(tmp_path: Path) -> None:

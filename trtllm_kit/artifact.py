@@ -70,7 +70,9 @@ def read_manifest(folder: Path, kind: Kind | None = None) -> Manifest:
         ) from None
     except (ValidationError, UnicodeDecodeError) as error:
         raise ManifestError(
-            f"{path} cannot be read", why=f"it is not a manifest of schema 1: {error}", hint="make the artifact again"
+            f"{path} cannot be read",
+            why=f"it is not a manifest of schema 1: {first_fault(error)}",
+            hint="make the artifact again",
         ) from None
     except OSError as error:
         raise storage_error(error, "reading a manifest") from None
@@ -81,6 +83,14 @@ def read_manifest(folder: Path, kind: Kind | None = None) -> Manifest:
             hint=f"give the folder that {_MAKER[kind]} wrote",
         )
     return manifest
+
+
+def first_fault(error: ValueError) -> str:
+    """Return in one line what a document was refused for first, with the dotted place of it."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    return ": ".join([*([".".join(map(str, first["loc"]))] if first["loc"] else []), first["msg"]])
 
 
 def require_intact(folder: Path, manifest: Manifest) -> None:

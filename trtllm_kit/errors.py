@@ -30,6 +30,8 @@ and ``try:`` one command or one key to change; names from files are escaped, so 
         ├── BuildFailed             KIT-BUILD-001
         ├── RepositoryError         KIT-REPOSITORY-001
         ├── NotLinted               KIT-LINT-001
+        ├── NothingToMigrate        KIT-MIGRATE-001
+        ├── NotMoved                KIT-MIGRATE-002
         ├── ServerFailed            KIT-SERVE-001
         ├── PortInUse               KIT-SERVE-002
         ├── RequestFailed           KIT-SERVE-003
@@ -247,6 +249,18 @@ class NotLinted(ListsProblems, CannotDo):
     """What was given to ``trtkit lint`` is none of the kinds it knows, or its main file cannot be read."""
 
     code = "KIT-LINT-001"
+
+
+class NothingToMigrate(CannotDo):
+    """What was given to ``trtkit migrate engine`` holds no setting of the engine backend, or cannot be read."""
+
+    code = "KIT-MIGRATE-001"
+
+
+class NotMoved(ListsProblems, CannotDo):
+    """A document or command that cannot be read as one of the release it is said to be for; ``problems`` says where."""
+
+    code = "KIT-MIGRATE-002"
 
 
 class ServerFailed(CannotDo):

@@ -104,6 +104,19 @@ def test_what_a_script_says_alone(lines: tuple[str, ...], said: list[str], tmp_p
     assert {f"run.sh:{len(lines) + 1}"} >= {one.place for one in read.findings}
 
 
+@pytest.mark.parametrize("ending", ["sbatch", "slurm"])
+def test_a_batch_job_is_a_script(ending: str, tmp_path: Path) -> None:
+    """What Slurm is told in comments changes nothing; what the job starts is judged."""
+    job = tmp_path / f"serve.{ending}"
+    job.write_text("#!/bin/bash\n#SBATCH --nodes=2\n\nsrun trtllm-build --checkpoint_dir c --max_output_len 9\n")
+    read = lint(job, CONTEXT)
+
+    assert ("shell script", [(f"serve.{ending}:4", "--max_output_len is gone since 0.12")]) == (
+        read.kind,
+        [(one.place, one.finding.compared) for one in read.findings],
+    )
+
+
 POD = """apiVersion: v1
 kind: Pod
 spec:

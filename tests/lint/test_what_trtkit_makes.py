@@ -31,6 +31,7 @@ from trtllm_kit.plan.settle import settle
 from trtllm_kit.progress import Silent
 from trtllm_kit.repository.compose import repository_files
 from trtllm_kit.upstream import known_releases, release
+from trtllm_kit.upstream.failures import failure
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "plans"
 LLM_API = tuple(name for name in known_releases() if "llm-api" in release(name).toolchains)
@@ -83,6 +84,20 @@ def test_the_arguments_and_the_repository_of_a_release(version: str, tmp_path: P
     assert [] == spoken(
         lint(write(tmp_path / "repository", repository_files(plan, tmp_path / "repository")), Context())
     )
+
+
+@pytest.mark.parametrize("version", LLM_API)
+def test_instances_of_the_llmapi_model(version: str, tmp_path: Path) -> None:
+    """Each is given its GPUs by trtkit's model in every release; upstream's model did so later."""
+    changes: dict[str, Any] = {"trtllm_version": version, "parallelism.replicas": 4, "serve.instances": 2,
+                               "serve.warm_up_requests": 1}  # fmt: skip
+    plan = settle(llama_8b(), profile(changes), hardware(8))
+    repository = write(tmp_path / "repository", repository_files(plan, tmp_path / "repository"))
+    assert [] == spoken(lint(repository, Context()))
+    config = repository / "tensorrt_llm" / "config.pbtxt"
+    config.write_text(config.read_text().replace('key: "runtime"', 'key: "other"'))
+    said = [one.finding.message for one in lint(repository, Context()).findings]
+    assert (failure("llmapi_instances", version) is not None) == any("all land on the first GPU" in one for one in said)
 
 
 @pytest.mark.parametrize("version", ENGINES)

@@ -79,7 +79,11 @@ def test_an_argument_of_the_llm_api_is_followed_through_the_releases() -> None:
     assert "adapters" in found.cost
     assert None is becomes("llm_api.options.nvfp4_gemm_config.allowed_backends")["1.1.0"]
     assert "llm_api.options.kv_cache_config.max_tokens" in KEYS
-    assert not {f"llm_api.options.{one}" for one in ("kv_cache_config.dtype", "max_seq_len", "model")} & set(KEYS)
+    own = ("kv_cache_config.dtype", "max_seq_len", "model", "kv_cache_config", "speculative_config")
+    assert not {f"llm_api.options.{one}" for one in own} & set(KEYS)
+    with pytest.raises(UsageError) as caught:
+        explain("llm_api.options.kv_cache_config.dtype", ())
+    assert "trtkit profiles explain quantization.kv_cache" == caught.value.hint
 
 
 def test_words_of_a_release_are_listed_with_it() -> None:

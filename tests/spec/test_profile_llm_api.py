@@ -58,6 +58,8 @@ def test_options_of_a_base_are_inherited_one_by_one(tmp_path: Path) -> None:
         ("    'a: b': 8\n", "no name that may stand here"),
         ('    a: "x\\0y"\n', "found the character U+0000"),
         ('    a: {"x\\x1b[31m": 1}\n', "found the character U+001B"),
+        ("    otlp_traces_endpoint: http://user:word@host/v1\n", "looks like a secret"),
+        ("    kv_connector_config: {url: x, api_key: abc}\n", "looks like a secret"),
         ("    a: 1e999\n", "allowed finite numbers"),
         (f"    a: {'x' * 9000}\n", "found 9,000 characters"),
         (f"    a: [{', '.join(['1'] * 5000)}]\n", "found 5,001 values"),

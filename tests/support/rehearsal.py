@@ -19,7 +19,7 @@ from trtllm_kit.plan.plan import Plan
 from trtllm_kit.progress import Silent
 from trtllm_kit.repository.compose import deploy
 from trtllm_kit.serve.process import Server, start
-from trtllm_kit.spec.load import load_model
+from trtllm_kit.spec.load import load_hardware, load_model
 from trtllm_kit.spec.profile import Serve
 
 _PROFILE: dict[str, Any] = {
@@ -36,8 +36,13 @@ _PROFILE: dict[str, Any] = {
 
 
 def plan_of(model: Path, changes: Mapping[str, Any] | None = None, *, kv_blocks: int = 64) -> Plan:
-    """Plan the rehearsal of a model folder; ``changes`` are dotted profile keys, the KV pool is of that size."""
-    plan = make_plan(load_model(model), profile(_PROFILE | dict(changes or {})), rehearsal())
+    """Plan the rehearsal of a model folder; ``changes`` are dotted profile keys, the KV pool is of that size.
+
+    It is for the CPU, or for the machine that they name.
+    """
+    wanted = _PROFILE | dict(changes or {})
+    machine = rehearsal() if wanted["hardware"] == _PROFILE["hardware"] else load_hardware(wanted["hardware"])
+    plan = make_plan(load_model(model), profile(wanted), machine)
     require_ok(plan)
     budget = kv_blocks * plan.runtime.tokens_per_block.value * plan.memory.kv_bytes_per_token
     return plan.model_copy(update={"memory": plan.memory.model_copy(update={"kv_budget_bytes": budget})})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 import threading
 import time
@@ -115,14 +116,19 @@ def serving(first: float, gap: float, fault: str = "", every: int = 1) -> type[T
 
 @contextmanager
 def token_server(
-    first: float = 0.005, gap: float = 0.002, fault: str = "", every: int = 1, port: int = 0
+    first: float = 0.005,
+    gap: float = 0.002,
+    fault: str = "",
+    every: int = 1,
+    port: int = 0,
+    secure: ssl.SSLContext | None = None,
 ) -> Iterator[tuple[str, list[dict]]]:
     """Serve in a thread; give the address, and the requests as they come."""
     kind, loop, ready = serving(first, gap, fault, every), asyncio.new_event_loop(), threading.Event()
     found: list[int] = []
 
     async def serve() -> None:
-        server = await loop.create_server(kind, "127.0.0.1", port)
+        server = await loop.create_server(kind, "127.0.0.1", port, ssl=secure)
         found.append(server.sockets[0].getsockname()[1])
         ready.set()
 
@@ -139,7 +145,7 @@ def token_server(
     thread.start()
     assert ready.wait(5)
     try:
-        yield f"http://127.0.0.1:{found[0]}", kind.asked
+        yield f"{'https' if secure else 'http'}://127.0.0.1:{found[0]}", kind.asked
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(5)

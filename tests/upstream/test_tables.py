@@ -16,7 +16,7 @@ TABLES = sorted(path.stem for ending in ("yaml", "json") for path in package_fil
 IDENTITY = (
     "key", "name", "architecture", "world", "part", "format", "kind", "kinds", "attention", "version", "layout",
     "method", "scheme", "flag", "field", "mode", "backend", "program", "old", "server", "path", "tag", "pattern",
-    "model", "keys", "option", "side",
+    "model", "keys", "option", "side", "reader", "names", "when", "words",
 )  # fmt: skip
 """Fields that together say what a row is about; two rows about the same must not share a release."""
 NOT_ROWS = ("sources", "defaults")

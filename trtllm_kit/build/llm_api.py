@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from trtllm_kit.plan.llm_keys import LLM_API_KEYS, settings_of
+from trtllm_kit.plan.llm_keys import LIMIT_KEYS, LLM_API_KEYS, settings_of
+from trtllm_kit.plan.llm_options import GRAPH_SIZES, put
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.speculation_keys import speculation_document
 from trtllm_kit.spec.model import Experts, ModelSpec
@@ -20,15 +21,23 @@ Document = dict[str, Any]
 
 
 def llm_api_document(plan: Plan) -> Document:
-    """Return the LLM-API arguments of a plan, in the order they are written; keys the release lacks are left out.
+    """Return the LLM-API arguments of a plan, in the order they are written; settings the release lacks are left out.
 
-    A setting that matters and has no key in the release is an error of the plan (PF24), not of this function.
+    A setting that matters and has no key in the release is an error of the plan (PF24), not of this function. The
+    profile's ``llm_api.options`` come last, and none of them is a key of a setting.
     """
     document: Document = {}
     for key, value in _settings(plan):
         if llm_api_key(plan.release.value, key) is not None:
-            _put(document, key, value)
+            put(document, key, value)
+    for key, value in options_of(plan).items():
+        put(document, key, value)
     return document
+
+
+def options_of(plan: Plan) -> dict[str, Any]:
+    """Return the keys that the profile sets by ``llm_api.options``, dotted: written whatever is known of them."""
+    return {key: decided.value for key, decided in (plan.llm_api or {}).items()}
 
 
 def llm_api_yaml(plan: Plan) -> str:
@@ -67,7 +76,7 @@ def _parallel(plan: Plan) -> Iterator[tuple[str, object]]:
 def _limits(plan: Plan) -> Iterator[tuple[str, object]]:
     section = limits_section(plan.release.value)
     prefix = f"{section}." if section else ""
-    for name in ("max_batch_size", "max_num_tokens", "max_seq_len", "max_beam_width"):
+    for name in LIMIT_KEYS:
         yield f"{prefix}{name}", getattr(plan.limits, name).value
     if plan.limits.max_beam_width.value > 1:
         yield "enable_trtllm_sampler", True  # 1.0 searches beams with that sampler alone; later releases choose it
@@ -87,15 +96,9 @@ def _cuda_graphs(plan: Plan) -> Iterator[tuple[str, object]]:
         yield "cuda_graph_config", None
         return
     yield "cuda_graph_config.enable_padding", plan.engine.cuda_graph_padding.value
-    yield "cuda_graph_config.max_batch_size", plan.engine.cuda_graph_max_batch_size.value
+    if GRAPH_SIZES not in options_of(plan):  # the largest of that list
+        yield "cuda_graph_config.max_batch_size", plan.engine.cuda_graph_max_batch_size.value
 
 
 def _has_experts(model: ModelSpec) -> bool:
     return any(isinstance(layer.feed_forward, Experts) for layer in model.layers)
-
-
-def _put(document: Document, key: str, value: object) -> None:
-    *path, last = key.split(".")
-    for name in path:
-        document = document.setdefault(name, {})
-    document[last] = value

@@ -76,7 +76,7 @@ def _wanted(profile: str | None) -> Wanted:
     from trtllm_kit.spec.profile import Serve
 
     if profile is None:
-        return Wanted(ports=_ports(Serve()))
+        return Wanted(ports=_ports(Serve()), catalogue=_catalogue())
     from trtllm_kit.cli.asked import asked_for
     from trtllm_kit.upstream.releases import release
 
@@ -90,6 +90,7 @@ def _wanted(profile: str | None) -> Wanted:
         gpus=None if ranks is None else min(ranks, hardware.gpus_per_node),
         release=None if hardware.is_rehearsal else release(asked.trtllm_version).version,
         ports=_ports(asked.serve),
+        catalogue=_catalogue(),
     )
 
 

@@ -24,7 +24,7 @@ KeyArgument = Annotated[
     str,
     typer.Argument(
         metavar="KEY",
-        help="Dotted key, a section, environment.NAME, or build.options.NAME.",
+        help="Dotted key, a section, environment.NAME, build.options.NAME, or llm_api.options.NAME.",
         autocompletion=complete_key,
     ),
 ]

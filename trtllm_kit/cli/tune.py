@@ -140,10 +140,12 @@ def _asked(session: Session, model: str, loaded: LoadedProfile, machines: list[H
 
 def _learned(asked: Asked, machine: Hardware, url: str, name: str, counts: list[int]) -> Compared:
     """Measure a deployment of the profile on its own machine."""
-    from trtllm_kit.tune.measured import asks
+    from trtllm_kit.cli.bench_server import server_of
+    from trtllm_kit.tune.measured import taking
     from trtllm_kit.tune.run import learn
 
-    return learn(replace(asked, machines={machine.name: machine}), asks(url, name), counts)
+    server = server_of(url, api="triton", model=name, header=None, timeout="10min")
+    return learn(replace(asked, machines={machine.name: machine}), taking(server), counts)
 
 
 def _tell(

@@ -48,7 +48,8 @@ def _measured(found: Document) -> list[str]:
     return [
         f"measured: steps with prompts take {factors['prompt']:.2f} times, others {factors['generation']:.2f} times "
         f"what was predicted; first tokens were off by {ttft:.0%} and are by {ttft_after:.0%}, later tokens by "
-        f"{tpot:.0%} and {tpot_after:.0%} (each load by the others' factors)"
+        f"{tpot:.0%} and {tpot_after:.0%} (each load by the others' factors)",
+        *(f"WARNING: the client was late {doubt}" for doubt in learned["doubts"]),
     ]
 
 

@@ -44,14 +44,15 @@ def document_findings(read: Yaml, file: str, release: str, own: frozenset[str] =
     The tables know the PyTorch backend's keys; what another one takes is not judged.
     """
     for key, first, last in read.twice:
-        yield Located(_twice(key, first, last), file, last)
+        yield Located(twice(key, first, last), file, last)
     given: Mapping[str, Any] = {key: value for key, value in read.data.items() if key not in own}
     if given.get("backend") in _PYTORCH:
         yield from located(document(given, release), file, read.places)
         yield from located(values(given, release), file, read.places)
 
 
-def _twice(key: str, first: int, last: int) -> Finding:
+def twice(key: str, first: int, last: int) -> Finding:
+    """PF24: say that a dotted key stands on two lines."""
     return Finding(
         rule="PF24",
         severity=Severity.WARNING,

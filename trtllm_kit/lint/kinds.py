@@ -17,6 +17,8 @@ _RANK_ENGINE = re.compile(r"rank\d+\.engine")
 _ENCODER_DECODER = ("encoder", "decoder")
 """Folders of the two engines of an encoder-decoder model."""
 _RANK_WEIGHTS = re.compile(r"rank\d+\.safetensors")
+_SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
+"""Endings of scripts, of a shell and of batch jobs that Slurm runs with one."""
 _MANIFEST = (re.compile(rb"^apiVersion:", re.MULTILINE), re.compile(rb"^kind:", re.MULTILINE))
 """Keys that every document of Kubernetes has."""
 
@@ -40,7 +42,7 @@ LOOKED_FOR = (
     "llm_args.yaml (an engine folder of the LLM API)",
     "config.json with architecture and mapping, or rank*.safetensors (a TensorRT-LLM checkpoint)",
     "a .yaml file (LLM-API YAML, or a Kubernetes manifest with apiVersion and kind)",
-    "a .sh file (a script that builds or starts a server)",
+    "a .sh, .bash, .sbatch or .slurm file (a script that builds or starts a server)",
     "*/config.pbtxt (a Triton repository), config.pbtxt (a model of one)",
     "config.json with architectures or model_type, or *.safetensors (a Hugging Face folder)",
 )
@@ -60,7 +62,7 @@ def kind_of(path: Path) -> Kind:
         )
     if path.suffix in (".yaml", ".yml"):
         return Kind.MANIFEST if is_manifest(read_bytes(path)) else Kind.DOCUMENT
-    if path.suffix in (".sh", ".bash"):
+    if path.suffix in _SCRIPTS:
         return Kind.SCRIPT
     if path.suffix == ".pbtxt":
         raise NotLinted(

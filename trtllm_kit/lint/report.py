@@ -68,7 +68,7 @@ def _line(finding: Finding, named: Places) -> int | None:
     """Return the line of a key that the finding names: one that is no ordinary word first, else one it compared."""
     texts = (finding.compared, finding.message, finding.suggestion)
     words = [[word.strip(".") for word in _WORD.findall(text)] for text in texts]
-    keys = [word for text in words for word in text if "_" in word or "." in word] + words[0]
+    keys = [word for text in words for word in text if "_" in word or "." in word] + words[0] + words[1]
     return next((named[word] for word in keys if word in named), None)
 
 

@@ -20,9 +20,10 @@ from trtllm_kit.plan.given.launches import launch
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.room import calibration_bytes, rank_bytes
 from trtllm_kit.spec.model import Experts
+from trtllm_kit.upstream.serve_options import COMMANDS, SERVE
 
 _BUILD = "trtllm-build"
-_PROGRAMS = (_BUILD, "convert_checkpoint.py", "quantize.py")
+_PROGRAMS = (_BUILD, "convert_checkpoint.py", "quantize.py", SERVE)
 _MODELOPT = re.compile(r"nvidia-modelopt(?:\[[\w,-]+\])?==([\w.]+)")
 _ENGINES = ("trtllm-build", "mock")
 """Toolchains whose ranks are started by MPI; the LLM API starts its own."""
@@ -54,7 +55,12 @@ def _commands(commands: tuple[Started, ...], file: str, release: str, context: C
 def _command(words: tuple[str, ...]) -> Command | None:
     """Return the command of the engine road in these words, behind whatever starts it; None for another one."""
     at = next((number for number, word in enumerate(words) if Path(word).name in _PROGRAMS), None)
-    return None if at is None else parse_command(list(words[at:]))
+    if at is None:
+        return None
+    command = parse_command(list(words[at:]))
+    sub = words[at + 1] if words[at + 1 :] else ""
+    named = command.program == SERVE and sub in COMMANDS
+    return Command(f"{SERVE} {sub}", command.options) if named else command
 
 
 def _of_command(command: Command, around: Around, plan: Plan | None) -> Iterator[Finding]:

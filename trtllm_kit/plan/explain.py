@@ -13,7 +13,7 @@ from trtllm_kit.errors import UsageError
 from trtllm_kit.plan.checks import RULES
 from trtllm_kit.plan.llm_keys import GRAPH_KEYS, LLM_API_KEYS, SETTINGS
 from trtllm_kit.plan.llm_options import SECTION as LLM_OPTIONS
-from trtllm_kit.plan.llm_options import data_of, is_an_option
+from trtllm_kit.plan.llm_options import data_of, is_an_option, own_words
 from trtllm_kit.plan.plan import profile_key
 from trtllm_kit.plan.settle_build import PLACES
 from trtllm_kit.plan.speculation_keys import FIELDS
@@ -175,6 +175,10 @@ def _llm_names() -> tuple[str, ...]:
 def _llm_option(key: str, loaded: tuple[LoadedProfile, ...]) -> Explanation:
     """Explain an argument of the LLM API that no other key of a profile stands for."""
     name = key.removeprefix(f"{LLM_OPTIONS}.")
+    own = own_words(releases_read()[-1]).get(name)
+    if own is not None:
+        why = f"{own} stands for {name} of the LLM API"
+        raise UsageError(f"no profile key {key}", why=why, hint=f"trtkit profiles explain {own}")
     if name not in _llm_names():
         raise _unknown(key)
     found = [(version, _argument(version, name)) for version in releases_read()]

@@ -99,7 +99,8 @@ def own_words(version: str) -> dict[str, str]:
 
 def is_an_option(version: str, key: str) -> bool:
     """Whether ``llm_api.options`` may set a key of the LLM API, as far as other keys of a profile go."""
-    return key not in _PLANNED and key not in own_words(version)
+    sections = {SPECULATION, limits_section(version), *(one.rpartition(".")[0] for one in LLM_API_KEYS.values())}
+    return key not in _PLANNED and key not in own_words(version) and key not in sections
 
 
 def refusal(plan: Plan, name: str, asked: Mapping[str, Any]) -> Refusal | None:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator
 from pydantic_core import PydanticCustomError
 
 from trtllm_kit.spec.profile_sections import Strict
-from trtllm_kit.spec.system_text import REFUSED
+from trtllm_kit.spec.system_text import PARTS, REFUSED, looks_secret
 
 _NAME = r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 _ANY = {"type": ["boolean", "number", "string", "array", "object", "null"]}
@@ -72,3 +72,28 @@ class LlmApi(Strict):
         "in lora_config.max_lora_rank, with its value. They cost what the release makes of them: the plan's sums know "
         "nothing of their memory, and say so.",
     )
+
+    @field_validator("options")
+    @classmethod
+    def _no_secret(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Refuse what looks like a secret, without its value: plans, engines and repositories would all show it."""
+        odd = {name: _SECRET for name, value in options.items() if _is_secret(name, value)}
+        if odd:
+            told = "; ".join(f"{name} {text}" for name, text in odd.items())
+            raise PydanticCustomError(REFUSED, "{text}", {"text": told, PARTS: odd})
+        return options
+
+
+_SECRET = (
+    "looks like a secret, and no file of a deployment holds one; leave it out here, and let the server read it from a "
+    "variable of deploy.secret_environment"
+)
+
+
+def _is_secret(name: str, value: Any) -> bool:
+    """Whether a text of an option looks like a secret, by its own name or by what it is."""
+    if isinstance(value, Mapping):
+        return any(_is_secret(str(key), one) for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return any(_is_secret(name, one) for one in value)
+    return isinstance(value, str) and looks_secret(name.rpartition(".")[2], value)

@@ -115,8 +115,15 @@ def _unknown(version: str, document: Mapping[str, Any], prefix: str) -> Iterator
             yield key
         elif isinstance(value, Mapping) and (entry is None or entry.open):
             yield from unknown_inside(version, key, value)
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and _was_read_inside(version, key):
             yield from _unknown(version, value, f"{key}.")
+
+
+def _was_read_inside(version: str, section: str) -> bool:
+    """Whether anything inside a section is known in a release; early releases were read at the top alone."""
+    if not is_early(version):
+        return True
+    return any(row.holds(version) for row in llm_api_keys(early=True) if row.key.startswith(f"{section}."))
 
 
 @cache

@@ -50,6 +50,24 @@ class _Retention(Fact):
     keeps: Literal["all", "window"]
 
 
+class Uncounted(Fact):
+    """An argument of the LLM API whose memory no sum of a plan has."""
+
+    key: str
+    """Dotted; of a section all that stands in it."""
+    takes: str
+    """What the memory is for."""
+    unless: tuple[str, ...] = ()
+    """Values, as YAML spells them, that take none."""
+
+
+def uncounted(key: str, value: object) -> Uncounted | None:
+    """Return what a dotted key of the LLM API takes with a value and no sum has; None where nothing is known of it."""
+    spelt = "null" if value is None else str(value).lower()
+    found = (row for row in rows(_TABLE, "uncounted", Uncounted) if key == row.key or key.startswith(f"{row.key}."))
+    return next((row for row in found if spelt not in row.unless), None)
+
+
 @cache
 def activation_coefficient(kind: ActivationKind, ranks: int) -> float:
     """Return c in activation bytes = 2 x max_num_tokens x hidden x c, for a number of tensor ranks."""

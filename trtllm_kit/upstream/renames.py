@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Literal
 
 from trtllm_kit.upstream.facts import Fact, rows, version_key
 
@@ -16,6 +17,13 @@ class Rename(Fact):
     new: str
     """Empty where nothing took its place."""
     note: str = ""
+    change: Literal["same", "opposite", "switch", "words", "none"] = "same"
+    """What becomes of the value: nothing; true for false; a section or null for true or false; one word for another; or
+    no rule makes the new value of the old one."""
+    words: tuple[tuple[bool | int | str, bool | int | str], ...] = ()
+    """(old, new) values of ``change: words``."""
+    always: tuple[bool | int | str, ...] = ()
+    """Where nothing took its place: the values that the release goes by anyway."""
 
     @property
     def message(self) -> str:

@@ -81,8 +81,9 @@ TABLES = (
         Section("trtllm_build", "flags", "flag", until=_GONE),
         Section("trtllm_build", "fields", "field", ("section",), until=_GONE),
     )),
-    Table("scripts", "options of convert_checkpoint.py, quantize.py, trtllm-serve, trtllm-bench, trtllm-eval", (
+    Table("scripts", "options of scripts around engines, of what starts them, of trtllm-serve, -bench and -eval", (
         Section("scripts", "flags", "flag", ("program",)),
+        Section("launchers", "flags", "flag", ("program", "section")),
     )),
     Table("speculation", "kinds of speculative decoding, their words and what drafting keeps in memory", (
         Section("llm_api_inside", "keys", "kind", since=_LLM_API, only=("key", "speculative_config.decoding_type")),
@@ -116,7 +117,14 @@ TABLES = (
     Table("combinations", "features that do not go together", (Section("combinations", "combinations", "name"),)),
     Table("failures", "what was seen to fail", (Section("failures", "failures", "name"),)),
     Table("rewrites", "what a release makes of settings without a word", (Section("rewrites", "rewrites", "name"),)),
-    Table("precedence", "which setting wins where two say something", (Section("precedence", "orders", "name"),)),
+    Table("defaults", "what a release does where a document says nothing, and words that became other words", (
+        Section("defaults", "choices", "key", ("name",)),
+        Section("defaults", "words", "key", ("old",)),
+    )),
+    Table("precedence", "which setting wins where two say something, and which key an option of trtllm-serve sets", (
+        Section("precedence", "orders", "name"),
+        Section("precedence", "options", "option", since=_LLM_API),
+    )),
     Table("environment", "environment variables of the server", (Section("environment", "variables", "name"),)),
     Table("triton", "tensors of the llmapi model, and the metric families of Triton's TensorRT-LLM backend", (
         Section("triton_llmapi", "inputs", "name", ("section",), since=_LLMAPI_MODEL),

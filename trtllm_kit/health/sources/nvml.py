@@ -100,6 +100,9 @@ def _numbers(nvml: Any, handle: Any) -> Iterator[tuple[str, float]]:
     reasons = ctypes.c_ulonglong()
     if any(_asked(nvml, f"nvmlDeviceGetCurrentClocks{word}Reasons", handle, reasons) for word in ("Event", "Throttle")):
         yield "clock_reasons", float(reasons.value)
+    energy = ctypes.c_ulonglong()
+    if _asked(nvml, "nvmlDeviceGetTotalEnergyConsumption", handle, energy):
+        yield "energy_joules", energy.value * 1e-3
     errors = ctypes.c_ulonglong()
     if _asked(nvml, "nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE, errors):
         yield "ecc_uncorrected", float(errors.value)

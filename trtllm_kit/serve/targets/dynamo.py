@@ -88,7 +88,8 @@ def _settings(subject: Subject, role: str = "") -> dict[str, Any]:
     transceiver: dict[str, Any] = {"backend": "DEFAULT"}
     if llm_api_key(subject.version, "cache_transceiver_config.max_tokens_in_buffer") is not None:
         transceiver["max_tokens_in_buffer"] = subject.plan.limits.max_seq_len.value
-    return document | {"cache_transceiver_config": transceiver}
+    said = document.get("cache_transceiver_config")
+    return document | {"cache_transceiver_config": transceiver | (said if isinstance(said, dict) else {})}
 
 
 _Workers = dict[str, tuple[int, str, dict[str, Any]]]

@@ -1,0 +1,4 @@
+EXAMPLES=/app/examples
+MODEL=/models/llama
+TP=2
+CKPT=/ckpt
