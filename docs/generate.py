@@ -147,7 +147,7 @@ def environment_lines() -> Iterator[str]:
 def engine_setting_lines() -> Iterator[str]:
     """Yield what each setting of the engine road becomes, by reader, then tensors of clients and metric families."""
     yield "What `trtkit migrate engine` makes of each setting; [how to use it](../how-to/migrate-engines.md)."
-    yield "A key without a section is one of the LLM API alone, written to `llm_args.yaml`."
+    yield "A key without a section is one of the LLM API alone, which `llm_api.options` of the profile carries."
     yield "A setting that was off, or that nobody filled in, is dropped with nothing lost.\n"
     for reader, title in _READERS.items():
         yield f"## {title}\n"
@@ -175,6 +175,7 @@ _READERS = {
     "engine": "Other keys of an engine's config.json",
     "parameter": "Parameters of config.pbtxt, and placeholders of its templates",
     "field": "Other fields of config.pbtxt",
+    "own": "config.pbtxt of a model of one's own beside an engine",
     "launcher": "launch_triton_server.py",
     "triton": "tritonserver",
     "serve": "trtllm-serve",

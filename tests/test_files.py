@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from trtllm_kit.files import NOTHING, UnfitFile, open_file, read_file, read_text, replace_text, stamp_of, what_is
+from trtllm_kit.files import (
+    NOTHING,
+    UnfitFile,
+    drop_partials,
+    open_file,
+    read_file,
+    read_text,
+    replace_text,
+    stamp_of,
+    what_is,
+)
 
 
 def make_socket(path: Path) -> None:
@@ -133,3 +143,13 @@ def test_a_device_is_written_and_not_put_aside(tmp_path: Path) -> None:
     replace_text(tmp_path / "null", "text")
 
     assert Path("/dev/null") == (tmp_path / "null").readlink()
+
+
+def test_what_killed_writes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    """Only beside the files that are named, and only what this module names so."""
+    kept = [".a.txt.partial", ".b.txt.7.partial", ".a.txt.x.partial", "a.txt", "a.txt.7.partial"]
+    for name in (*kept, ".a.txt.7.partial", ".a.txt.81.partial"):
+        (tmp_path / name).write_text("x")
+    drop_partials([tmp_path / "a.txt", tmp_path / "nowhere" / "b"])
+
+    assert sorted(kept) == sorted(path.name for path in tmp_path.iterdir())

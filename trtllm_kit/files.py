@@ -9,6 +9,7 @@ import errno
 import os
 import shutil
 import stat
+from collections.abc import Iterable
 from io import BytesIO, FileIO, TextIOWrapper
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ TEXT_BYTES = 64 << 20
 """Larger than any configuration, index or tokenizer; a file of this size can be held in memory."""
 
 _PIECE_BYTES = 1 << 20
+_PARTIAL = ".partial"
 _HANDED_OVER = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
@@ -122,7 +124,7 @@ def replace_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
         return
     place = Path(os.path.realpath(path))
-    partial = place.with_name(f".{place.name}.{os.getpid()}.partial")
+    partial = place.with_name(f".{place.name}.{os.getpid()}{_PARTIAL}")
     try:
         partial.write_text(text, encoding="utf-8")
         if place.exists():
@@ -131,3 +133,15 @@ def replace_text(path: Path, text: str) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def drop_partials(paths: Iterable[Path]) -> None:
+    """Remove what killed runs of ``replace_text`` left beside files; nobody may be writing them. Raises OSError."""
+    names: dict[Path, set[str]] = {}
+    for path in paths:
+        names.setdefault(path.parent, set()).add(path.name)
+    for folder, own in names.items():
+        for left in folder.glob(f".*{_PARTIAL}"):
+            name, _, process = left.name.removeprefix(".").removesuffix(_PARTIAL).rpartition(".")
+            if name in own and process.isdecimal():
+                left.unlink(missing_ok=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import signal
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -146,3 +148,23 @@ def test_a_run_tells_of_itself_while_it_goes_on() -> None:
     assert firsts <= sum(one.pieces for one in told) <= 360
     assert all(one.ended + one.running <= 6 for one in told)
     assert [0] * len(told) == [one.failed for one in told]
+
+
+def test_a_signal_while_garbage_is_collected_ends_the_run() -> None:
+    """What a handler raises in a finaliser is lost, so it is called once that is over."""
+
+    class Garbage:
+        itself: object
+
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    gc.disable()
+    garbage = Garbage()
+    garbage.itself = garbage
+    del garbage
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            driven_at("http://127.0.0.1:9", small_load())
+    finally:
+        gc.enable()

@@ -8,12 +8,16 @@ import time
 import pytest
 
 from tests.bench.support import driven_at, small_load
+from tests.health.support import drips, stub_server
 from tests.support.ports import free_ports
 from tests.support.token_server import token_server
+from trtllm_kit.bench import discover
+from trtllm_kit.bench.client import address_of
 from trtllm_kit.bench.drive import Limits, records_of
 from trtllm_kit.bench.figures import figures_of
 from trtllm_kit.bench.prompts import Prompts
 from trtllm_kit.bench.record import Failure
+from trtllm_kit.errors import RequestFailed
 
 KINDS = {
     "busy": Failure.STATUS,
@@ -93,3 +97,16 @@ def test_nothing_is_sent_after_the_time_of_a_run() -> None:
         driven = driven_at(url, small_load(users=2, requests=1000), limits=Limits(run=0.2))
     assert 2 <= len(driven.sent) < 500
     assert {None} == {sent.heard.failure for sent in driven.sent}
+
+
+@pytest.mark.parametrize(
+    "begin", [b"", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"]
+)
+def test_a_server_that_drips_does_not_say_what_it_speaks(begin: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then never comes to a time-out of its own, and yet a question ends."""
+    monkeypatch.setattr(discover, "_TIMEOUT_SECONDS", 0.3)
+    with stub_server(drips(begin)) as url:
+        begun = time.monotonic()
+        with pytest.raises(RequestFailed, match="does not say what it speaks"):
+            discover.discover(address_of(url.removesuffix("/metrics")), None)
+    assert time.monotonic() - begun < 8

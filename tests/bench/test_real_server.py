@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +40,18 @@ def bench(server: Server) -> Bench:
     """Return a run of six requests by three users, the first of each not counted."""
     load = Load(Workload(fixed(12), fixed(TOKENS), ClosedLoop(3), 9, warmup=3))
     return Bench(server, load, limits=Limits(answer=20))
+
+
+def wait_for_streams(metrics: str, wanted: int) -> None:
+    """Wait until so many requests are under way."""
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        page = urllib.request.urlopen(metrics).read().decode()
+        active = re.search(r'nv_trt_llm_request_metrics\{.*request_type="active".*\} (\d+)', page)
+        if active and int(active[1]) >= wanted:
+            return
+        time.sleep(0.05)
+    pytest.fail(f"fewer than {wanted} requests under way after 30 s")
 
 
 def test_the_server_says_what_it_speaks(triton: Running) -> None:
@@ -100,7 +114,8 @@ def test_a_server_that_dies_breaks_its_streams(tmp_path: Path) -> None:
         found = []
         with ThreadPoolExecutor() as pool:
             runs = [pool.submit(lambda one=one: bench(one).once(load)) for one in servers]
-            time.sleep(1.5)
+            wait_for_streams(dying.urls.metrics, len(servers))
+            time.sleep(0.3)  # some tokens of each
             os.kill(dying.pid, signal.SIGKILL)
             found = [run.result(30) for run in runs]
     for once in found:

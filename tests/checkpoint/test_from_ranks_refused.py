@@ -30,6 +30,7 @@ from trtllm_kit.checkpoint.from_ranks import migrate
 from trtllm_kit.errors import (
     FormatNotMade,
     KitError,
+    ManifestError,
     ModelConfigError,
     OutputOccupied,
     TensorError,
@@ -102,7 +103,7 @@ def with_fp8_head(_: str, tensors: Tensors) -> Tensors:
 CASES: dict[str, tuple[str, Change, type[KitError], str, str]] = {
     "a rank is missing": (
         "bf16", lambda folder: (folder / "rank3.safetensors").unlink(), WeightFileError,
-        "1 rank files of", "tp_size 4 x pp_size 1 make 4 files, 3 are there"),
+        "1 rank file of", "tp_size 4 x pp_size 1 make 4 files, 3 are there"),
     "a rank too many": (
         "bf16", lambda folder: shutil.copy(folder / "rank0.safetensors", folder / "rank4.safetensors"), WeightFileError,
         "of no rank of its mapping: rank4.safetensors", "5 are there"),
@@ -171,6 +172,10 @@ CASES: dict[str, tuple[str, Change, type[KitError], str, str]] = {
     "arithmetic of its own": (
         "bf16", lambda folder: described(folder, residual_mlp=True, rotary_pct=0.5, mlp_bias="x"), ModelConfigError,
         "does not bring back", "3 of its keys"),
+    "multipliers of a Granite": (
+        "bf16", lambda folder: described(folder, embedding_multiplier=12.0, residual_multiplier=0.22,
+                                         attention_multiplier=1.0), ModelConfigError,
+        "does not bring back", "2 of its keys"),
     "ranks that make no world": (
         "bf16", lambda folder: described(folder, mapping__world_size=6), ModelConfigError, "does not bring back",
         "1 of its keys"),
@@ -210,6 +215,17 @@ def test_files_that_change_under_its_hands_stop_it(tmp_path: Path, made: dict[st
     folder = copied(made["bf16"], tmp_path / "theirs")
     with pytest.raises(WeightFileError, match=f"{name} changed during the run"):
         migrate(folder, tmp_path / "out", Meddling(folder / name))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_rank_file_that_was_exchanged_since_trtkit_wrote_it_is_told(tmp_path: Path, made: dict[str, Path]) -> None:
+    """Ranks that took each other's names fit in every shape; the manifest beside them knows whose is which."""
+    folder = tmp_path / "ours"
+    shutil.copytree(made["bf16"], folder)
+    for number, other in ((0, 1), (1, 0)):
+        (folder / f"rank{number}.safetensors").write_bytes((made["bf16"] / f"rank{other}.safetensors").read_bytes())
+    with pytest.raises(ManifestError, match=r"rank0\.safetensors does not match its manifest"):
+        migrate(folder, tmp_path / "out", Silent())
     assert not (tmp_path / "out").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -39,9 +40,9 @@ def place(engine: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def deploy(place: Path, *arguments: str) -> Ran:
+def deploy(place: Path, *arguments: str, env: dict[str, str] | None = None) -> Ran:
     """Run the verb."""
-    return trtkit("deploy", place / "engine", "-p", place / "profile.yaml", "-o", place / "repo", *arguments)
+    return trtkit("deploy", place / "engine", "-p", place / "profile.yaml", "-o", place / "repo", *arguments, env=env)
 
 
 def states(ran: Ran, target: str) -> dict[str, str]:
@@ -172,3 +173,16 @@ def test_a_start_without_its_secrets_is_refused_before_anything_is_written(place
 
     assert (2, False) == (ran.code, (place / "repo").exists())
     assert "KIT_TOKEN: not set here" in ran.err
+
+
+def test_a_start_of_one_of_several_servers_says_so(place: Path) -> None:
+    """The log counts the servers and names what starts the others; one server alone is not counted."""
+    nowhere = dict(os.environ) | {"TRITONSERVER": str(place / "none")}
+    text = (place / "profile.yaml").read_text() + "hardware: h200x8-700w\n"
+    (place / "profile.yaml").write_text(text)
+    alone = deploy(place, "--start", env=nowhere)
+    (place / "profile.yaml").write_text(text + "parallelism: {tensor: 1, replicas: 2}\n")
+    several = deploy(place, "--start", env=nowhere)
+
+    assert [True, True] == ["$TRITONSERVER is" in ran.err for ran in (alone, several)]
+    assert [False, True] == ["--start starts one of 2 servers; a --target" in ran.err for ran in (alone, several)]

@@ -140,3 +140,10 @@ def test_the_real_small_model_comes_back_from_six_ranks_and_says_the_same(tmp_pa
         said.append(tokenizer.decode(tokens))
     assert said[0] == said[1]
     assert "Paris" in said[1]
+
+
+def test_a_finding_is_told_once_and_as_findings_are(tmp_path: Path, ranks: Path) -> None:
+    """The summary names facts that are there, and what was noticed with its number, comparison and advice."""
+    ran = trtkit("migrate", "checkpoint", ranks, tmp_path / "out")
+    assert (0, 1, False) == (ran.code, ran.out.count("CK9"), "None" in ran.out), ran.err
+    assert "WARNING CK9: The folder has no tokenizer: rank files hold none.\n  compared: " in ran.out

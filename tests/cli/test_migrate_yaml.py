@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.cli import trtkit
 
 OLD = "# ours\nbackend: pytorch\nuse_cuda_graph: true # fast\nkv_cache_dtype: fp8\n"
@@ -99,3 +101,10 @@ def test_a_document_for_engines_leads_to_the_other_verb(tmp_path: Path) -> None:
     ran = trtkit("migrate", "yaml", document(tmp_path, "backend: tensorrt\n"), "--from", "1.0", "--to", "1.2")
     assert 3 == ran.code
     assert "trtkit migrate engine" in ran.err
+
+
+@pytest.mark.parametrize("command", ["", "ls -l"])
+def test_a_command_that_is_no_call_is_an_error(command: str) -> None:
+    """Nothing to change would say that something was looked at."""
+    ran = trtkit("migrate", "yaml", "--command", command, "--from", "1.2", "--to", "main")
+    assert (3, True) == (ran.code, "--command has nothing to carry over" in ran.err), ran.err

@@ -238,10 +238,11 @@ def test_a_servers_counters_tell_the_acceptance() -> None:
     assert [0.8, 1.4] == [pytest.approx(one["accepted"]) for one in ran.json["lengths"][1:]]
 
 
-def test_a_deployment_is_measured_and_its_error_told_before_and_after(model: Path) -> None:
-    """Each load is streamed from the server; factors and errors of both kinds are in the report, and in its text."""
-    with streaming_server() as url:
-        options = ("--measure", url, "--measure-loads", "1,2", "--served-model", "llm")
+@pytest.mark.parametrize("kind", ["tensorrt_llm", "openai"])
+def test_a_deployment_is_measured_and_its_error_told_before_and_after(model: Path, kind: str) -> None:
+    """Each load is streamed from the server, whatever it speaks; factors and errors are in the report and its text."""
+    with streaming_server(kind) as url:
+        options = ("--measure", url, "--measure-loads", "1,2")
         ran = trtkit("tune", model, "--profile", SMALL, *LOAD, *options, "--json")
     assert 0 == ran.code
     learned = ran.json["measured"]

@@ -96,6 +96,16 @@ def test_profiles_are_planned_for_the_release_with_the_model_of_the_project(tmp_
     assert rules & {"PF11", "PF18"}
 
 
+def test_an_option_of_the_llm_api_is_found_on_its_own_line(tmp_path: Path) -> None:
+    """The plan says what the release dropped of a profile's own keys; the way out is the profile's."""
+    (tmp_path / "model").mkdir()
+    shutil.copy(MODELS / "llama-3.1-8b.json", tmp_path / "model" / "config.json")
+    options = "  options:\n    print_iter_log: true\n    kv_cache_config.onboard_blocks: false\n"
+    write(tmp_path, "ours.yaml", PROFILE + "llm_api:\n" + options)
+    (dropped,) = [one for one in findings(tmp_path, "--from", "1.2.1") if one["rule"] == "PF24"]
+    assert (7, "leave llm_api.options.kv_cache_config.onboard_blocks out") == (dropped["line"], dropped["suggestion"])
+
+
 def test_what_the_release_takes_is_no_finding(tmp_path: Path) -> None:
     """A project for that release is clean, and so are files of other programs."""
     write(tmp_path, "extra.yaml", "kv_cache_config:\n  dtype: fp8\ncuda_graph_config:\n  enable_padding: true\n")
@@ -109,7 +119,7 @@ def test_what_the_release_takes_is_no_finding(tmp_path: Path) -> None:
 def test_only_what_is_new_is_told_with_the_release_of_today(tmp_path: Path) -> None:
     """A key that no release takes is no news; one that the next release dropped is."""
     write(tmp_path, "extra.yaml", "colour: red\nsampler_type: auto\nmax_batch_size: 8\ndtype: auto\n")
-    lines = [one["line"] for one in findings(tmp_path, "--from", "1.2.1")]
+    lines = [one["line"] for one in findings(tmp_path, "--from", "1.2.1") if one["rule"] != "PF51"]
     assert [2] == lines
     assert [1, 2] == sorted(one["line"] for one in findings(tmp_path))
 
@@ -139,3 +149,15 @@ def test_the_exit_code_says_whether_an_error_was_found(tmp_path: Path) -> None:
     assert 1 == trtkit("upgrade-check", tmp_path, "--to", "1.2", "--strict").code
     assert 3 == trtkit("upgrade-check", tmp_path / "nothing", "--to", "1.2").code
     assert 2 == trtkit("upgrade-check", tmp_path, "--to", "9.9").code
+
+
+def test_what_both_releases_take_and_do_not_do_alike_is_told(tmp_path: Path) -> None:
+    """1.2 goes by the document, main by the command line; and by itself 1.2 has other kernels of experts."""
+    write(tmp_path, "a.yaml", "tensor_parallel_size: 4\nmax_batch_size: 8\n")
+    write(tmp_path, "serve.sh", "\ntrtllm-serve m --config a.yaml --tp_size 2 --max_batch_size 8\n")
+    told = findings(tmp_path, "--from", "1.2")
+    assert {"PF51"} == {one["rule"] for one in told}
+    warned = [(one["file"], one["line"], one["compared"]) for one in told if one["severity"] == "warning"]
+    assert [("serve.sh", 2, "1.2.1 goes by the document: 4; main by the command line: 2")] == warned
+    assert "write moe_config.backend: CUTLASS" in {one["suggestion"] for one in told}
+    assert [] == findings(tmp_path)

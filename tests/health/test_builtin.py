@@ -26,6 +26,7 @@ from trtllm_kit.health.verdict import Finding, Kind, State
         (Outcome.GARBAGE, 200, State.UNKNOWN),
         (Outcome.TOO_MUCH, 200, State.UNKNOWN),
         (Outcome.NO_ADDRESS, None, State.UNKNOWN),
+        (Outcome.NO_ROOM, None, State.UNKNOWN),
     ],
 )
 def test_a_failed_scrape_has_its_state(outcome: Outcome, status: int | None, state: State) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import subprocess
 import threading
 import time
 from pathlib import Path
 
 from tests.health.support import SEEDS, answers, engine_page, free_port, stub_server
+from tests.support.cli import trtkit_path
 from trtllm_kit.cli.check_options import read_words
 from trtllm_kit.health.check import Pace
 from trtllm_kit.health.compiled import keep_question, question_path, recall_question
@@ -63,6 +66,29 @@ def test_a_server_that_is_held_keeps_nobody_waiting_and_is_critical(tmp_path: Pa
         over.set()
     assert (State.CRITICAL, State.OK) == (first.state, _scrape(second.findings))
     assert "no complete answer within 1 s" in first.findings[0].message
+
+
+def test_a_signal_waits_for_no_silent_server(tmp_path: Path) -> None:
+    """A check that is ended while servers in threads and in the loop are silent ends at once, and says UNKNOWN."""
+    over, asked = threading.Event(), threading.Semaphore(0)
+
+    def held(_: socket.socket) -> None:
+        asked.release()
+        over.wait(60)
+
+    with stub_server(held) as url:
+        words = [word for one in (url, url.replace("127.0.0.1", "localhost")) for word in ("--url", one)]
+        command = [trtkit_path(), "check-health", "--timeout", "50", "--state", str(tmp_path), *words]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert asked.acquire(timeout=30)
+            assert asked.acquire(timeout=30)
+            process.send_signal(signal.SIGTERM)
+            try:
+                out, _ = process.communicate(timeout=20)
+            finally:
+                process.kill()
+                over.set()
+    assert (3, "TRTKIT UNKNOWN: the check was ended by a signal\n") == (process.returncode, out)
 
 
 def _scrape(findings: object) -> State:

@@ -264,3 +264,16 @@ def test_what_a_killed_copy_did_not_do_is_done_here() -> None:
         return list(share)
 
     assert list(range(5)) == shared_out(work, list(range(5)), 2)
+
+
+@pytest.mark.parametrize("refused", ["fork", "pipe"])
+def test_where_there_is_no_room_for_copies_all_is_done_here(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that allows no more processes or files costs time and no result."""
+
+    def refuse() -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, refused, refuse)
+    assert [(item, os.getpid()) for item in range(5)] == shared_out(
+        lambda share: [(item, os.getpid()) for item in share], list(range(5)), 3
+    )

@@ -120,6 +120,22 @@ def test_into_a_pipe_there_are_no_codes() -> None:
     assert (2, False) == (ran.out.count("target "), "\x1b" in ran.out + ran.err)
 
 
+def test_a_reader_that_goes_ends_it() -> None:
+    """``trtkit watch | head`` ends with ``head``, by the state that was last."""
+    with stub_server(answers(engine_page())) as url:
+        command = [trtkit_path(), "watch", "-p", PROFILE, "--url", url, "--interval", "0.05"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("target ")
+            process.stdout.close()
+            try:
+                code = process.wait(20)
+            finally:
+                process.kill()
+            assert process.stderr is not None
+            assert (True, "") == (code in {0, 1, 2, 3}, process.stderr.read())
+
+
 def test_a_text_is_cut_to_a_terminal() -> None:
     """Lines beyond the size are counted, long ones are cut, and colours take no room and end."""
     assert "abcd\nef" == fitted("abcdefgh\nef", 4, 10)

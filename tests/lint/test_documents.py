@@ -15,10 +15,10 @@ from trtllm_kit.findings import Severity
 from trtllm_kit.lint.context import Context
 from trtllm_kit.lint.documents import document_findings
 from trtllm_kit.lint.run import lint
-from trtllm_kit.lint.yaml_text import parse_yaml
 from trtllm_kit.upstream import known_releases
 from trtllm_kit.upstream.llm_api import llm_api_keys
 from trtllm_kit.upstream.llm_api_inside import inside_keys
+from trtllm_kit.yaml_lines import parse_yaml
 
 ERROR = Severity.ERROR
 RELEASES = ("0.19.0", "1.0.0", "1.1.0", "1.2.1", "1.3.0rc20", "main")

@@ -55,6 +55,34 @@ def test_a_yaml_file_is_a_document(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        'trtllm_version: "1.2.1"\nhardware: dgx-h200\nlimits: {}\n',
+        "# mine\nbase: h200x8-offline\nname: mine\n",
+        "schema_version: 1\nhardware: dgx-h200\nlimit: {}\n",
+    ],
+)
+def test_a_deploy_profile_is_sent_to_the_verb_that_checks_it(text: str, tmp_path: Path) -> None:
+    """It is no document of a server's, also with a misspelt key."""
+    with pytest.raises(NotLinted) as refused:
+        kind_of(put(tmp_path, {"my profile.yaml": text}) / "my profile.yaml")
+    assert f"trtkit profiles validate '{tmp_path}/my profile.yaml'" == refused.value.hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "model: x\nspeculative_config:\n  hardware: a\n  trtllm_version: b\n",
+        "hardware: x\nkv_cache_config: {}\nmoe_config: {}\n",
+        "quantization: x\nlimits: {}\nname: x\n",
+    ],
+)
+def test_a_document_that_looks_a_little_like_a_profile_is_none(text: str, tmp_path: Path) -> None:
+    """Keys inside of others say nothing, nor does one key among others, nor keys that any document may have."""
+    assert Kind.DOCUMENT == kind_of(put(tmp_path, {"a.yaml": text}) / "a.yaml")
+
+
+@pytest.mark.parametrize(
     ("files", "name", "found"),
     [
         ({"README.md": "x", "docs/a": "x"}, "", "a folder of 2 entries: README.md, docs"),

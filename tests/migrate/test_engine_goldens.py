@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from trtllm_kit.migrate.machine import gpus_of
 from trtllm_kit.migrate.meaning import rows_of
 from trtllm_kit.migrate.profile import Asked
 from trtllm_kit.migrate.read import found
+from trtllm_kit.migrate.row import Row
 from trtllm_kit.plan.decide import make_plan
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.remedies import with_changes
@@ -58,6 +60,28 @@ def script_of(path: Path) -> tuple[str, list[list[str]]]:
     return "\n".join(["#!/bin/sh", *lines, *(shlex.join(step["argv"]) for step in runs), ""]), [
         step["argv"] for step in runs
     ]
+
+
+def written_settings(engine: Mapping[str, str], repository: Mapping[str, str]) -> dict[str, int]:
+    """Count what files say without the room's readers: values of config.json, parameters, tensors, steps of models."""
+    texts = [text for name, text in repository.items() if name.endswith("config.pbtxt")]
+    patterns = {
+        "parameters": r"^parameters\b", "input": r"^input\b", "output": r"^output\b", "steps": r"\bmodel_name:",
+        "decoupled": r"\bdecoupled:", "max_batch_size": r"^max_batch_size:",
+    }  # fmt: skip
+    counts = {name: sum(len(re.findall(one, text, re.MULTILINE)) for text in texts) for name, one in patterns.items()}
+    return counts | {"engine": _values(json.loads(engine["config.json"]))}
+
+
+def _values(value: object) -> int:
+    return sum(map(_values, value.values())) if isinstance(value, dict) and value else 1
+
+
+def _counted(row: Row) -> str:
+    setting = row.setting
+    if setting.reader is not Reader.FIELD:
+        return {Reader.ENGINE: "engine", Reader.PARAMETER: "parameters"}.get(setting.reader, setting.reader)
+    return {"ensemble_scheduling.step": "steps"}.get(setting.name, setting.name.rpartition(".")[2])
 
 
 def files_of(path: Path) -> Iterator[tuple[str, str]]:
@@ -116,10 +140,19 @@ def test_every_recorded_build_migrates_with_every_option_accounted_for(path: Pat
 
 @pytest.mark.parametrize("path", TARGETS, ids=lambda path: path.stem)
 def test_every_recorded_deployment_of_engines_migrates(path: Path, tmp_path: Path) -> None:
-    """Scripts and manifests that start engines."""
-    write_tree(tmp_path / "deployment", dict(files_of(path)))
+    """Scripts and manifests that start engines: every option of the server in them is a row, or was not read."""
+    texts = dict(files_of(path))
+    write_tree(tmp_path / "deployment", texts)
+    account = accounted(found(tmp_path / "deployment")).account
+    lines = [line for text in texts.values() for line in text.splitlines() if "pkill" not in line and "#" not in line]
+    words = [
+        word for line in lines for word in re.findall(r"(?<![\w-])--((?:http|grpc|metrics|model|exit)-[\w-]+)=", line)
+    ]
+    told = Counter(row.setting.name for row in account.rows if row.setting.reader is Reader.TRITON)
+    told.update(re.findall(r"--([\w-]+)=", " ".join(one.text for one in account.found.unread)))
 
-    assert accounted(found(tmp_path / "deployment")).account.rows
+    assert 8 <= len(words)
+    assert Counter(words) == {word: told[word] + told[word.replace("-", "_")] for word in words}
 
 
 @pytest.mark.parametrize("version", WITH_ENGINES)
@@ -127,8 +160,15 @@ def test_an_engine_and_its_repository_of_every_release_migrate(version: str, tmp
     """The new profile has the limits, formats and split of the plan that the engine was built for."""
     plan = engine_plan(version)
     write_tree(tmp_path / "served" / "engine", engine_files(plan))
-    write_tree(tmp_path / "served" / "repository", repository_files(plan, tmp_path / "served" / "repository"))
-    profile = accounted(found(tmp_path / "served")).account.profile
+    repository = repository_files(plan, tmp_path / "served" / "repository")
+    write_tree(tmp_path / "served" / "repository", repository)
+    account = accounted(found(tmp_path / "served")).account
+    profile = account.profile
+
+    counts = Counter(map(_counted, account.rows))
+
+    assert (wanted := written_settings(engine_files(plan), repository)) == {name: counts[name] for name in wanted}
+    assert 5 <= wanted["steps"] + wanted["max_batch_size"]
 
     assert [plan.limits.max_batch_size.value, plan.limits.max_seq_len.value] == [
         profile["limits"]["max_batch_size"], profile["limits"]["max_seq_len"]

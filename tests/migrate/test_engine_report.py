@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,9 @@ from hypothesis import strategies as st
 from tests.migrate.settings import WHERE, found_of
 from trtllm_kit.migrate.clients import client_rows, metric_rows
 from trtllm_kit.migrate.engine import Migrated, migrate
-from trtllm_kit.migrate.found import Found, Reader, Setting, Unread
+from trtllm_kit.migrate.found import Found, Reader, Setting, Unread, Where
 from trtllm_kit.migrate.profile import Asked
+from trtllm_kit.migrate.read import found as read
 from trtllm_kit.migrate.report import text
 from trtllm_kit.migrate.rules import Rules, RuleTold
 from trtllm_kit.spec.load import load_hardware
@@ -77,6 +80,47 @@ def test_long_places_that_were_not_read_are_cut_in_the_report_alone() -> None:
         True
     ] * 2
     assert "x" * 4000 in made.files["report.json"]
+
+
+def test_no_secret_is_written_or_shown(tmp_path: Path) -> None:
+    """A token, keys of restricted endpoints, and those within words that were not read; a reference to one is."""
+    (tmp_path / "Dockerfile").write_text(
+        "FROM nvcr.io/nvidia/tritonserver:24.08-trtllm-python-py3\n"
+        "ENV HF_TOKEN=hidden-1 NGC_API_KEY=${HUB_KEY} TLLM_LOG_LEVEL=INFO\n"
+        "RUN srun --api-key hidden-2 MY_TOKEN=hidden-3 trtllm-build --max_batch_size 4 --hf_token hidden-4\n"
+        "CMD tritonserver --model-repository=/r --http-restricted-api=inference:admin-key=hidden-5\n"
+    )
+    made = whole(read(tmp_path))
+    shown = [*made.files.values(), text(made.account, verbose=True)]
+
+    assert {"HF_TOKEN", "max_batch_size", "http_restricted_api"} <= {row.setting.name for row in made.account.rows}
+    assert [False] * len(shown) == ["hidden-" in page for page in shown]
+    assert "INFO" in made.files["report.md"]
+
+
+def test_nothing_that_was_read_makes_a_line_of_its_own() -> None:
+    """File names, values and words that were not read stay on their line, and act on no terminal."""
+    place = Where("b\nOK\x1b[2J.sh", 1)
+    found = Found(
+        (Setting(BUILD, "gather_context_logits", "yes\nOK", place), Setting(BUILD, "a\nOK", "b", place)),
+        (Unread(place, "x\nOK", "y\nOK"),),
+    )
+    made = whole(found, rules=Rules("", (RuleTold(1, "a\nOK", "none", ("b\nOK",)),)))
+    shown = text(made.account, verbose=True)
+
+    assert [] == [line for line in shown.splitlines() if line.startswith("OK")]
+    assert "\x1b" not in shown
+    assert [] == [line for line in made.files["report.md"].splitlines() if line.startswith("OK")]
+
+
+def test_the_next_steps_can_be_run_from_where_the_migration_was() -> None:
+    """They name the folder that was written and the model, quoted as a shell wants it."""
+    asked = Asked("1.2.1", MACHINE, "of the test", "migrated", "build.sh", "out of engines")
+    made = migrate(MIXED, asked, load_hardware(MACHINE))
+    account = replace(made.account, model="my model")
+
+    assert "trtkit plan 'my model' --profile 'out of engines/profile.yaml'" in account.next_steps
+    assert "trtkit plan MODEL --profile profile.yaml" in whole(MIXED).account.next_steps
 
 
 def test_the_json_is_the_account() -> None:

@@ -109,6 +109,76 @@ def test_what_has_no_equivalent_says_what_is_lost_and_what_to_do(name: str) -> N
     assert ("dropped", "", "") == (off.how, off.lost, off.instead)
 
 
+@pytest.mark.parametrize(
+    ("one", "how", "lost"),
+    [
+        ((PARAMETER, "decoupled_mode", "False", "tensorrt_llm"), "approximate", "/infer"),
+        ((Reader.FIELD, "model_transaction_policy.decoupled", False, "ensemble"), "approximate", "/infer"),
+        ((PARAMETER, "skip_special_tokens", "False", "postprocessing"), "approximate", "left out"),
+        ((PARAMETER, "add_special_tokens", "0", "preprocessing"), "approximate", "adds them"),
+        ((PARAMETER, "kv_cache_onboard_blocks", "false", "tensorrt_llm"), "none", "host"),
+        ((PARAMETER, "normalize_log_probs", "true", "tensorrt_llm"), "approximate", "sum"),
+        ((BUILD, "paged_kv_cache", "disable"), "approximate", "paged"),
+        ((BUILD, "context_fmha", "disable"), "approximate", "unfused"),
+        ((BUILD, "gpt_attention_plugin", "disable"), "approximate", "slower"),
+        ((Reader.TRITON, "allow_metrics", "false"), "none", "open"),
+    ],
+)
+def test_a_switch_that_was_off_and_is_on_now_is_told_of(one: tuple[Any, ...], how: str, lost: str) -> None:
+    """What it asked for is lost, so that its row is none of the dropped ones."""
+    row = only_row(one)
+
+    assert how == row.how
+    assert lost in row.lost
+    assert row.instead
+
+
+@pytest.mark.parametrize(
+    ("layers", "how", "lost"),
+    [
+        (["lm_head"], "dropped", ""),
+        (["lm_head", "transformer.vocab_embedding", "transformer.layers.3.mlp.router", "*lm_head"], "dropped", ""),
+        ([], "dropped", ""),
+        (["lm_head", "transformer.layers.0.attention.qkv"], "approximate", "1 layer in 16 bit: transformer.layers.0"),
+        ([f"transformer.layers.{one}.mlp.fc" for one in range(9)], "approximate", "9 layers in 16 bit: transformer."),
+    ],
+)
+def test_layers_that_were_left_in_16_bit_are_lost_where_no_default_keeps_them(
+    layers: list[str], how: str, lost: str
+) -> None:
+    """The head, embeddings and routers are quantised by nobody."""
+    row = only_row((Reader.CHECKPOINT, "quantization.exclude_modules", layers))
+
+    assert (how, True) == (row.how, row.lost.startswith(lost))
+    assert bool(lost) == bool(row.lost)
+
+
+def test_a_model_of_ones_own_and_its_step_are_lost() -> None:
+    """Its backend and the ensemble's step say so; models of an engine under other names are told by what they are."""
+    own, engine, python = ("guard", "onnxruntime"), ("llama", "tensorrtllm"), ("tokens", "python")
+    settings = [(Reader.FIELD, "backend", backend, model) for model, backend in (own, engine, python)]
+    steps = [(Reader.FIELD, "ensemble_scheduling.step", model, "ensemble") for model in ("guard", "llama", "tokens")]
+    found = found_of(
+        *settings, *steps, (PARAMETER, "tokenizer_dir", "/m", "tokens"), (Reader.FIELD, "max_batch_size", 4, "guard"),
+        (PARAMETER, "secret", "1", "guard"),
+    )  # fmt: skip
+    rows = rows_of(found, "1.2.1")
+
+    lost = ["none", "dropped", "dropped"]
+    assert [*lost, *lost, "dropped", "dropped", "dropped"] == [row.how for row in rows]
+    assert all("of your own" in rows[place].means for place in (0, 3, 7, 8))
+    assert ["copy its folder" in rows[0].instead, "the step" in rows[3].lost] == [True, True]
+
+
+@pytest.mark.parametrize(("to", "how", "value"), [("1.0.0", "none", None), ("1.1.0", "exact", 128)])
+def test_a_profiles_key_that_the_release_cannot_write_is_lost(to: str, how: str, value: int | None) -> None:
+    """The plan would refuse the profile that has it."""
+    row = only_row((BUILD, "tokens_per_block", 128), to=to)
+
+    assert (how, value) == (row.how, row.value)
+    assert (how == "none") == ("kv_cache_config.tokens_per_block" in row.lost)
+
+
 def test_an_unfilled_placeholder_is_dropped_for_the_default_held() -> None:
     """It asks for nothing, whatever the parameter."""
     row = only_row((PARAMETER, "enable_kv_cache_reuse", None, "tensorrt_llm"))

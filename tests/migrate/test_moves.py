@@ -148,3 +148,15 @@ def test_nothing_that_both_releases_take_alike_has_a_row() -> None:
     }
     made = move(document, "1.1.0", "1.2.1")
     assert (document, ()) == (made.document, made.rows)
+
+
+@pytest.mark.parametrize("keys", [("use_cuda_graph", "cuda_graph_config"), ("cuda_graph_config", "use_cuda_graph")])
+def test_a_switch_wins_over_the_section_that_stands_beside_it(keys: tuple[str, str]) -> None:
+    """Off is off in either order, and what stands in the section is told as without effect."""
+    document = {"use_cuda_graph": False, "cuda_graph_config": {"max_batch_size": 8}}
+    made = move({key: document[key] for key in keys}, "0.21.0", "1.0.0", keep_behaviour=False)
+    assert {"cuda_graph_config": None} == made.document
+    told = {row.key: (row.to, row.how) for row in made.rows}
+    assert {
+        "use_cuda_graph": ("cuda_graph_config", How.EXACT), "cuda_graph_config.max_batch_size": ("", How.APPROXIMATE)
+    } == told  # fmt: skip

@@ -187,6 +187,22 @@ def test_the_machine_is_the_smallest_with_the_gpu_that_the_files_name() -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "gpus"),
+    [
+        ([(Reader.MPI, "np", 16)], 16),
+        ([(Reader.MPI, "n", 2), (Reader.MPI, "timeout", 600), (Reader.CONTAINER, "replicas", 3)], 6),
+        ([(Reader.CONTAINER, "gpus", "8"), (Reader.CONTAINER, "group_size", 2), (Reader.CONTAINER, "replicas", 2)], 32),
+        ([(Reader.CONTAINER, "gpus", "all"), (Reader.CONVERT, "tp_size", 4), (Reader.CONTAINER, "replicas", 2)], 8),
+        ([(Reader.CONTAINER, "gpus", 4), (Reader.CONVERT, "tp_size", 2)], 4),
+        ([(PARAMETER, "gpu_device_ids", "0,1;2,3;4,5", "tensorrt_llm")], 6),
+    ],
+)
+def test_ranks_that_are_started_and_gpus_of_pods_count(settings: list[Any], gpus: int) -> None:
+    """Of every copy, so that no machine is chosen that the files already say is too small."""
+    assert gpus == gpus_of(found_of(*settings), "1.2.1")
+
+
+@pytest.mark.parametrize(
     ("settings", "gpus", "why"),
     [
         ([], 1, "no file names a GPU"),

@@ -177,6 +177,23 @@ def test_a_folder_of_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ('["sleep", "infinity"]', []),
+        ('["bash", "-c", "tail -f /dev/null"]', []),
+        ('["sh", "-ec", "sleep 5 && ./serve.sh"]', ["sh -ec sleep 5 && ./serve.sh"]),
+        ('["./serve.sh"]', ["./serve.sh"]),
+    ],
+)
+def test_a_container_that_waits_has_nothing_to_be_read(tmp_path: Path, command: str, told: list[str]) -> None:
+    """A worker that is started from elsewhere; what may start a server is told of."""
+    image = "nvcr.io/nvidia/tritonserver:24.11-trtllm-python-py3"
+    text = f"kind: Pod\napiVersion: v1\nspec:\n  containers:\n  - image: {image}\n    command: {command}\n"
+
+    assert told == [one.text for one in read(tmp_path, text, "pod.yaml").unread]
+
+
+@pytest.mark.parametrize(
     "name", ["env.sh", "./conf/../env.sh", "conf/env.sh", "$HERE/env.sh", "/env.sh", "x\0y", "n" * 400, "/", "."]
 )
 def test_files_that_a_script_reads_in(tmp_path: Path, name: str) -> None:

@@ -120,13 +120,52 @@ def test_a_pattern_that_is_no_list_of_names_is_left_to_its_owner() -> None:
     made = rewrite('nv_inference_count{model=~"ens.*"}')
 
     assert 'nv_inference_count{model=~"ens.*"}' == made.text
-    assert "look at the matcher" in made.changes[0]
+    assert "look at the matcher" in made.changes[-1]
 
 
 def test_a_model_that_is_no_longer_there_says_nothing() -> None:
     """Preprocessing is done by the one model."""
     assert rewrite('nv_inference_count{model="preprocessing"}').lost
     assert not rewrite('nv_inference_count{model!="preprocessing"}').lost
+
+
+@pytest.mark.parametrize(
+    ("matcher", "is_there"),
+    [
+        ('request_type="active"', True),
+        ('request_type="queued"', True),
+        ('request_type=~"active|gone"', True),
+        ('request_type=~"act.*"', True),
+        ('request_type!="gone"', True),
+        ('other="gone"', True),
+        ('request_type="gone"', False),
+        ('pod="a", request_type=~"gone|lost"', False),
+    ],
+)
+def test_a_series_that_the_family_does_not_have_says_nothing(matcher: str, is_there: bool) -> None:
+    """A rule over it could never fire, and would look like health."""
+    made = rewrite(f"nv_trt_llm_request_metrics{{{matcher}}} > 1")
+
+    assert is_there == (not made.lost)
+    assert is_there or "active, max, scheduled, context, waiting, queued" in made.lost[0]
+
+
+def test_a_family_named_by_its_label_is_known_too() -> None:
+    """Whatever stands in front of the braces."""
+    made = rewrite(
+        'sum({__name__="nv_inference_queue_duration_us"}) + {model="ensemble", __name__="nv_inference_count"}'
+    )
+
+    assert "nv_inference_queue_duration_us" in made.lost[0]
+    assert '{model="tensorrt_llm", __name__="nv_inference_count"}' in made.text
+
+
+def test_a_rule_that_stays_is_told_what_its_family_counts_now() -> None:
+    """Requests taken in place of requests answered; its expression is left as it is."""
+    text = "groups:\n- name: a\n  rules:\n  - alert: A\n    expr: rate(nv_inference_request_success[1m]) == 0\n"
+    told = rewrite_rules(text, "x.yaml").told[0]
+
+    assert ("same", True) == (told.fate, "not those that are answered" in told.notes[0])
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from trtllm_kit.errors import NotMoved
 from trtllm_kit.migrate.change import How
 from trtllm_kit.migrate.serve_command import serve_rewritten
 from trtllm_kit.migrate.yaml_file import Rewritten
@@ -111,3 +112,99 @@ def test_a_setting_of_main_without_an_option_of_its_own_leads_to_the_document() 
     made = moved("trtllm-serve m --set enable_chunked_prefill=true", "main", "1.2.1")
     assert "trtllm-serve m" == made.text
     assert "write enable_chunked_prefill: true into" in made.rows[0].why
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "trtllm-serve m --config \\\n  a.yaml \\\n  --tp_size 2\n",
+        'trtllm-serve m --config="a.yaml"\\\n --tp_size=2\n',
+        'trtllm-serve m "--config=a.yaml" # --config a.yaml\n',
+        "trtllm-serve m '--config' \"$DIR/a.yaml\"\n",
+        "trtllm-serve m --config a.yaml & trtllm-serve n --config a.yaml\n",
+        "bash -c 'cd /x &&\n trtllm-serve m \\\n --config a.yaml'\n",
+        "#!/bin/bash\r\ntrtllm-serve m \\\r\n  --config a.yaml\r\n",
+    ],
+)
+def test_an_option_is_replaced_where_the_call_has_it(text: str) -> None:
+    """Over lines, in any quotes, twice on one line; what a comment says stays."""
+    call, mark, comment = text.partition(" #") if " #" in text else (text, "", "")
+    expected = call.replace("--config", "--extra_llm_api_options") + mark + comment
+    assert expected == moved(text, "1.2.1", "1.0.0").text
+
+
+def test_the_same_words_before_a_call_stay() -> None:
+    """A text that is shown to somebody is no call."""
+    text = 'echo "use --config a.yaml"; trtllm-serve m --config a.yaml\n'
+    expected = 'echo "use --config a.yaml"; trtllm-serve m --extra_llm_api_options a.yaml\n'
+    assert expected == moved(text, "1.2.1", "1.0.0").text
+
+
+def test_an_option_that_cannot_be_written_is_no_change() -> None:
+    """A text with marks of an outer shell reads otherwise than it stands: the row says what to write, as lost."""
+    text = 'bash -c "echo \\"x\\"; trtllm-serve m --config a.yaml"\n'
+    made = moved(text, "1.2.1", "1.0.0")
+    assert text == made.text
+    assert [("--config", "--config", How.LOST)] == [(row.key, row.to, row.how) for row in made.rows]
+    assert "write --extra_llm_api_options a.yaml there" in made.rows[0].why
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ('trtllm-serve m "${ARGS[@]}"', "${ARGS[@]} may hold options"),
+        ("trtllm-serve m $OPTS --tp_size 2", "$OPTS may hold options"),
+        ('trtllm-serve "$@"', "$@ may hold options"),
+        ("PID=$(trtllm-serve m --config a.yaml)", "names trtllm-serve in a way that was not read"),
+        ("python3 -m tensorrt_llm.commands.serve m", "names trtllm-serve in a way that was not read"),
+        ('ssh host "trtllm-serve m --config a.yaml"', "names trtllm-serve in a way that was not read"),
+    ],
+)
+def test_a_call_that_was_not_read_is_told_with_its_line(line: str, told: str) -> None:
+    """Nothing is left alone in silence, and nothing is guessed."""
+    made = moved(f"\n# trtllm-serve\n{line}\n", "1.2.1", "1.0.0")
+    assert f"\n# trtllm-serve\n{line}\n" == made.text
+    assert [True] == [note.startswith("line 3") and told in note for note in made.notes]
+
+
+def test_a_model_in_a_variable_is_no_hidden_option() -> None:
+    """Guides name the model so."""
+    assert () == moved('trtllm-serve "$MODEL" --tp_size 2\n', "1.2.1", "main").notes
+
+
+def test_a_document_written_in_pieces_stays_and_is_told() -> None:
+    """The whole of it is not known: a default written into each piece would replace what the other says."""
+    text = "cat > a.yaml <<EOF\nkv_cache_dtype: fp8\nEOF\ncat >> a.yaml <<EOF\nuse_cuda_graph: true\nEOF\n"
+    made = moved(text, "0.21.0", "1.2.1")
+    assert text == made.text
+    assert ["line 2", "line 5"] == [note[:6] for note in made.notes]
+
+
+def test_tabs_and_line_ends_of_a_document_inside_stay() -> None:
+    """``<<-`` takes tabs away when it runs; they are for whoever reads the script."""
+    text = "cat <<-EOF > a.yaml\n\tkv_cache_dtype: fp8\n\tuse_cuda_graph: true\n\tEOF\n"
+    expected = "cat <<-EOF > a.yaml\n\tkv_cache_config:\n\t  dtype: fp8\n\tcuda_graph_config: {}\n\tEOF\n"
+    for end in ("\n", "\r\n"):
+        given = text.replace("\n", end)
+        made = moved(given, "0.21.0", "1.2.1", None)
+        assert expected.replace("\n", end) == made.text
+
+
+def test_a_document_inside_that_the_release_refuses_keeps_the_script_from_being_written() -> None:
+    """As a document in a file of its own does."""
+    made = moved("cat > a.yaml <<EOF\nkv_cache_dtype: fp8\nnot_a_key: 1\nEOF\n", "1.2.1", "main")
+    assert made.is_refused
+    assert {3} == {one.line for one in made.unresolved}
+
+
+def test_a_script_with_nothing_for_it_is_an_error() -> None:
+    """Nothing to change would say that it was looked at."""
+    with pytest.raises(NotMoved, match="has nothing to carry over"):
+        moved("ls -l\n", "1.2.1", "main")
+
+
+def test_the_same_value_in_document_and_command_line_is_no_change() -> None:
+    """Whoever wins says it."""
+    for source, target in (("main", "1.2.1"), ("1.2.1", "main")):
+        made = moved("trtllm-serve m --tp_size 2 --config a.yaml", source, target, {"tensor_parallel_size": 2})
+        assert () == tuple(row for row in made.rows if row.key == "--tp_size")

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.migrate.documents import RELEASES, legal_document
 from trtllm_kit.errors import KitError
-from trtllm_kit.lint.yaml_text import parse_yaml
 from trtllm_kit.migrate.moves import move
 from trtllm_kit.migrate.yaml_edit import edited
 from trtllm_kit.migrate.yaml_file import rewritten
+from trtllm_kit.yaml_lines import parse_yaml
 
 TEXT = """\
 # Served for search.

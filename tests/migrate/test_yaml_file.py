@@ -52,3 +52,19 @@ def test_what_is_no_document_of_the_pytorch_backend_is_refused(text: bytes) -> N
     """With the line, or the backend."""
     with pytest.raises(NotMoved):
         rewritten(text, "a.yaml", "1.0.0", "1.2.1")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("cuda_graph_batch_sizes:\n# small\n- 1 # one\n- 2\nkv_cache_dtype: fp8 # half\n", "lines 2, 3"),
+        ("kv_cache_config: {\n  enable_block_reuse: true, # ours\n}\nkv_cache_dtype: fp8\n", "line 2"),
+        ("a: &a\n  free_gpu_memory_fraction: 0.8  # b\nkv_cache_config:\n  <<: *a\nkv_cache_dtype: fp8\n", "line 2"),
+        ("kv_cache_dtype: fp8 # half\nreasoning_parser: 'a # b'\n# end\n", ""),
+    ],
+)
+def test_a_comment_that_has_no_place_any_more_is_told(text: str, lines: str) -> None:
+    """Comments inside a value that is written in another way, or in a text that is written anew."""
+    notes = rewritten(text.encode(), "a.yaml", "0.21.0", "1.0.0").notes
+    expected = [f"the comments of {lines} do not come along"] if lines else []
+    assert expected == [note for note in notes if "comments" in note]

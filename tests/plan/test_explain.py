@@ -113,7 +113,7 @@ def test_checks_that_look_at_a_key_are_named() -> None:
     """A rule of a whole section looks at its keys, and a section is looked at by the rules of its keys."""
     assert {"PF25", "PF18"} <= set(explain("speculation.kind", ()).checks)
     assert {"PF30"} == set(explain("serve.grpc_port", ()).checks)
-    assert {"PF30"} == set(explain("serve", ()).checks)
+    assert {"PF29", "PF30"} == set(explain("serve", ()).checks)
     assert {"PF36"} == set(explain("environment.NCCL_DEBUG", ()).checks)
 
 

@@ -16,12 +16,12 @@ from trtllm_kit.build.toolchain import steps
 from trtllm_kit.checkpoint.plan_file import plan_text
 from trtllm_kit.findings import Finding, Severity, errors
 from trtllm_kit.lint.documents import document_findings
-from trtllm_kit.lint.yaml_text import parse_yaml
 from trtllm_kit.plan.llm_options import GRAPH_SIZES, SECTION, is_an_option, own_words
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.repository.compose import model_yaml
 from trtllm_kit.upstream.llm_api import keys_taken, unknown_llm_api_keys
+from trtllm_kit.yaml_lines import parse_yaml
 
 LORA: dict[str, Any] = {
     "enable_lora": True,

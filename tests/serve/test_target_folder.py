@@ -117,8 +117,10 @@ def test_what_a_killed_run_left_is_finished(folder: Path) -> None:
     """A run that was killed after its first file is finished by the next: that file is as it should be already."""
     (folder / "a.yaml").write_text(SECOND["a.yaml"])
     (folder / "c.yaml").write_text(SECOND["c.yaml"])
+    (folder / ".c.yaml.4711.partial").write_text(SECOND["c.yaml"][:1])
     write(folder, SECOND, FACTS)
     assert {"same"} == set(states(folder, SECOND).values())
+    assert not list(folder.rglob("*.partial"))
 
 
 def test_the_manifest_holds_no_clock_host_or_path(folder: Path, tmp_path: Path) -> None:

@@ -126,6 +126,7 @@ SECRETS = {
     "ngc_api_key": "x1y2",
     "DB_PASSWORD": "x1y2",
     "MIRROR": "https://user:x1y2@mirror.example.com/x",
+    "CREDENTIAL": "x1y2/",
     "PEM": "-----BEGIN RSA PRIVATE KEY-----\nx1y2",
 }
 
@@ -155,6 +156,7 @@ def test_the_schema_knows_secrets_by_their_names() -> None:
         ("TOKENIZERS_PARALLELISM", "false"),
         ("PASSWORD_FILE", "/run/secrets/x"),
         ("MIRROR", "https://mirror.example.com:8443/x@y"),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/run/secrets/cloud.json"),
         ("KEYS", "a,b"),
         ("MONKEY", "x"),
     ],

@@ -67,7 +67,11 @@ VERSION = "text such as 1.2.1, main"
         ),
         ("limits:", "limits", f"found nothing; allowed a mapping with keys of {LIMITS}"),
         ("limits: [1]", "limits", f"found a list; allowed a mapping with keys of {LIMITS}"),
-        ("runtime: {a: 1}", "runtime", "found a mapping; allowed one of tensorrt_llm, reference, simulated"),
+        (
+            "runtime: {a: 1}",
+            "runtime",
+            "found a mapping; allowed one of tensorrt_llm, reference, simulated, transformers",
+        ),
         (
             "parallelism: {tensor: all}",
             "parallelism.tensor",

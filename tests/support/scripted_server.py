@@ -127,11 +127,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
 
+class _Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing of clients that go."""
+
+
 @contextmanager
 def scripted(script: Script, secure: ssl.SSLContext | None = None) -> Iterator[str]:
     """Serve a script in threads; gives the URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Scripted", (_Handler,), {"script": script}))
-    server.daemon_threads = True
+    server = _Quiet(("127.0.0.1", 0), type("Scripted", (_Handler,), {"script": script}))
     if secure is not None:
         server.socket = secure.wrap_socket(server.socket, server_side=True)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()

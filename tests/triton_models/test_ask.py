@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ask import Ask, Lora, Refused, read_ask, wants_stop
+from ask import Ask, Lora, Refused, read_ask, time_out, wants_stop
 
 
 def read(**inputs: Any) -> Ask:
@@ -135,3 +135,26 @@ def test_stop_is_read_on_its_own() -> None:
     assert wants_stop({"stop": np.array([True])}.get)
     assert not wants_stop({"stop": np.array([False])}.get)
     assert not wants_stop({}.get)
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "parameters", "seconds"),
+    [
+        (0, "", None),
+        (0, '{"timeout": 0}', None),
+        (250_000, '{"timeout": 9}', 0.25),
+        (0, '{"timeout": "1500000"}', 1.5),
+        (0, '{"timeout": 2e6}', 2.0),
+    ],
+)
+def test_a_time_out_is_in_microseconds(microseconds: int, parameters: str, seconds: float | None) -> None:
+    """Of the request's own field, else of its parameters, as a number or a text; 0 and nothing are none."""
+    assert seconds == time_out(microseconds, parameters)
+
+
+@pytest.mark.parametrize("given", ["true", "1.5", "-1", '"soon"', "1e999", "[5]", "null", '"\\u0663"', "9" * 400])
+def test_what_is_no_time_out_is_refused(given: str) -> None:
+    """A truth, a fraction, a time before now, words, no end of time, a list, nothing, other digits, too many digits."""
+    with pytest.raises(Refused, match="timeout must be a whole number of microseconds, got ") as refused:
+        time_out(0, f'{{"timeout": {given}}}')
+    assert 120 > len(str(refused.value))

@@ -13,8 +13,11 @@ import pytest
 import triton_python_backend_utils as pb_utils
 from triton_python_backend_utils import Request
 
+from ask import BUSY, CANCELLED, STOPPED, Refused
 from model import TritonPythonModel
 from runtime_simulated import word
+from settings import BadSettings
+from warm_up import warm_up
 
 from .test_settings import PARAMETERS, arguments
 
@@ -232,10 +235,45 @@ def test_warm_up_requests_are_answered_before_the_first(
     assert (steps, 0) == (statistics.iteration, statistics.active)
 
 
-def test_a_warm_up_that_fails_does_not_load(load: Callable[..., TritonPythonModel]) -> None:
-    """The reason is the runtime's own."""
-    with pytest.raises(pb_utils.TritonModelException, match=r"warm-up request 1 of 2 failed: .*KV blocks"):
-        load(warm_up_requests="2", kv_cache_blocks="1", tokens_per_block="1")
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"kv_cache_blocks": "1", "tokens_per_block": "1"},
+        {"max_seq_len": "2"},
+        {"max_num_tokens": "1", "chunked_prefill": "0"},
+    ],
+)
+def test_limits_too_small_for_a_warm_up_load_without_one(
+    load: Callable[..., TritonPythonModel], limits: dict[str, str]
+) -> None:
+    """A legal model is served, whatever a prompt of two words needs: its clients ask for less."""
+    assert load(warm_up_requests="2", **limits)
+
+
+class Broken:
+    """A runtime that takes requests and ends them with a status."""
+
+    closed = False
+
+    def __init__(self, status: str) -> None:
+        self.status = status
+
+    def submit(self, _ask: Any, sink: Any) -> None:
+        """Fail it later, as from another thread."""
+        threading.Timer(0.01, sink.fail, [Refused("the engine is lost", self.status)]).start()
+
+    def close(self) -> None:
+        """Remember it."""
+        self.closed = True
+
+
+@pytest.mark.parametrize("status", [BUSY, CANCELLED, STOPPED])
+def test_a_warm_up_that_fails_is_no_model(status: str) -> None:
+    """Whatever went wrong but the request itself: told with the number of the request, and the runtime is closed."""
+    runtime: Any = Broken(status)
+    with pytest.raises(BadSettings, match="warm-up request 1 of 2 failed: the engine is lost"):
+        warm_up(runtime, 2, 512)
+    assert runtime.closed
 
 
 def test_finalize_fails_what_still_runs(load: Callable[..., TritonPythonModel]) -> None:

@@ -175,12 +175,26 @@ def test_stop_cancels_the_request_of_that_id(server: Server) -> None:
     assert "cancelled by a stop request" == json.loads(cancelled)["error"]
 
 
+def settled(server: Server) -> dict[str, dict[str, float]]:
+    """Read a page while requests generate and no renewal is under way: series are renewed one by one."""
+    pages: list[dict[str, dict[str, float]]] = []
+
+    def stands() -> bool:
+        pages[:] = [*pages[-1:], series(server)]
+        same = len(pages) > 1 and all(pages[0][name] == pages[1][name] for name in pages[0])
+        now = pages[-1][REQUESTS]
+        return same and now["active"] == now["scheduled"] > now["context"] == 0
+
+    until(stands)
+    return pages[1]
+
+
 def test_metrics_show_every_family_with_its_values(server: Server) -> None:
     """While three requests run the page shows them, their blocks and every documented series."""
     with ThreadPoolExecutor(3) as pool:
         answers = [pool.submit(generate, server.urls.http, MODEL, "tell me", Sampling(max_tokens=62)) for _ in range(3)]
         until(lambda: series(server)[REQUESTS]["active"] == 3)
-        busy = series(server)
+        busy = settled(server)
         for answer in answers:
             answer.result(10)
     time.sleep(0.3)

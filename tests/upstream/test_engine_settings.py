@@ -220,6 +220,14 @@ def test_an_exact_switch_that_is_off_says_something() -> None:
     assert (True, False) == (logits.asks_nothing(False), logits.asks_nothing(True))
 
 
+def test_a_value_that_a_row_names_says_something() -> None:
+    """No row that gives `false` a meaning of its own is passed over as if the setting had not been made."""
+    named = [row for row in meanings() if "false" in row.when]
+
+    assert 10 <= len(named)
+    assert [] == [row.names for row in named if row.asks_nothing("false")]
+
+
 @pytest.mark.parametrize("side", ["input", "output"])
 def test_every_tensor_that_clients_used_has_a_row(side: str) -> None:
     """Of the ensemble, the script in its place, and the engine's own model, in every release."""

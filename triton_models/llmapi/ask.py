@@ -18,6 +18,8 @@ Tensors = Callable[[str], Any]
 DEFAULT_MAX_TOKENS = 32
 """What TensorRT-LLM's own ``SamplingParams`` takes when nothing is said."""
 
+_DIGITS = 18
+"""Of the longest time-out, some thirty thousand years."""
 _KINDS = {bool: "b", int: "iu", float: "f", str: "OSU"}
 _KIND_NAMES = {bool: "a boolean", int: "a whole number", float: "a number", str: "a string"}
 
@@ -117,12 +119,11 @@ def time_out(microseconds: int, parameters: str) -> float | None:
     Both are in microseconds. Raises ``Refused`` for what is no such number.
     """
     given = microseconds or json.loads(parameters or "{}").get("timeout", 0)
-    try:
-        value = int(given)
-    except (TypeError, ValueError):
-        value = -1
-    if value < 0:
-        raise Refused(f"timeout must be a whole number of microseconds, got {given!r}")
+    whole = int(given) if isinstance(given, float) and given.is_integer() else given
+    text = str(whole)
+    if not (text.isascii() and text.isdecimal() and len(text) <= _DIGITS):
+        raise Refused(f"timeout must be a whole number of microseconds, got {given!r:.40}")
+    value = int(text)
     return value / 1e6 if value else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from ask import Ask, Refused
+from ask import INVALID, Ask, Refused
 from runtime import Finish, Runtime
 from settings import BadSettings
 
@@ -42,6 +42,7 @@ def warm_up(runtime: Runtime, count: int, max_seq_len: int) -> None:
     """Answer so many requests, one after the other; a runtime that cannot is closed, and ``BadSettings`` raised.
 
     They are greedy and short, and in no histogram; ``max_seq_len`` is the most tokens of a prompt with its answer.
+    Where the limits of a request leave no room for them there are none, for clients of such a model ask for less.
     """
     for number in range(count):
         answer = _Answer()
@@ -49,5 +50,7 @@ def warm_up(runtime: Runtime, count: int, max_seq_len: int) -> None:
             runtime.submit(Ask(_PROMPT, max_tokens=max(1, min(_MOST_TOKENS, max_seq_len // 2))), answer)
             answer.wait()
         except Refused as refused:
+            if refused.status == INVALID:
+                return
             runtime.close()
             raise BadSettings(f"warm-up request {number + 1} of {count} failed: {refused}") from None

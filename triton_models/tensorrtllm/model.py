@@ -112,7 +112,7 @@ class TritonPythonModel:
         with self._lock:
             found = [turn for turn in self._running if turn.identity == identity]
         for turn in found:
-            turn.cancel(Refused("cancelled by a stop request", CANCELLED))
+            turn.stop()
 
     def _check(self) -> None:
         """Look a few times a second whether the clients of running requests have gone."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
-from ask import Refused
+from ask import CANCELLED, Refused
 from engine_setup import BadEngine, EngineSetup
 from engine_tensors import Replies, Row
 from faults import Faults
@@ -271,6 +271,20 @@ class Turn:
             self.entry.cancel()
         self.fail(refused)
 
+    def stop(self) -> None:
+        """End it as a second request wishes: a stream that has begun just ends, and anything else with an error.
+
+        Triton never frees the request of a model (``tensorrt_llm_bls``) whose stream here ends with an error, and its
+        server then waits for it until the exit time-out.
+        """
+        refused = Refused("cancelled by a stop request", CANCELLED)
+        if not (self.row.streaming and self._ids):
+            self.cancel(refused)
+            return
+        if self.entry is not None:
+            self.entry.cancel()
+        self._close(None)
+
     def gone(self) -> bool:
         """Whether the client has gone."""
         with self._lock:
@@ -294,10 +308,15 @@ class Turn:
                 self._sender.send(response, flags=flags)
 
     def _close(self, response: Any) -> None:
+        """Send the last response of the row, None where it has none."""
         with self._lock:
             if self._over:
                 return
             self._over = True
             self._left[0] -= 1
-            self._sender.send(response, flags=0 if self._left[0] else _FINAL)
+            flags = 0 if self._left[0] else _FINAL
+            if response is not None:
+                self._sender.send(response, flags=flags)
+            elif flags:
+                self._sender.send(flags=flags)
         self._forget(self)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import ssl
-from collections.abc import Mapping
-from contextlib import closing
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import quote
@@ -15,6 +17,7 @@ from trtllm_kit.bench.secure import trusting
 from trtllm_kit.errors import RequestFailed
 
 _TIMEOUT_SECONDS = 5.0
+"""For a connection, and for the whole of a question and its answer on it."""
 _TRITON_MODELS = ("tensorrt_llm", "ensemble", "tensorrt_llm_bls")
 
 
@@ -60,11 +63,12 @@ def _get(address: Address, path: str, headers: Mapping[str, str] | None) -> Any:
     """Return a document; None where there is none."""
     with closing(_connection(address)) as connection:
         try:
-            connection.request(
-                "GET", address.prefix + path, headers={name: value.encode() for name, value in (headers or {}).items()}
-            )
-            response = connection.getresponse()
-            return json.loads(response.read(1 << 20)) if response.status == 200 else None
+            connection.connect()
+            with _ended_in_time(connection.sock):
+                told = {name: value.encode() for name, value in (headers or {}).items()}
+                connection.request("GET", address.prefix + path, headers=told)
+                response = connection.getresponse()
+                return json.loads(response.read(1 << 20)) if response.status == 200 else None
         except ssl.SSLCertVerificationError as error:
             raise RequestFailed(
                 f"the certificate of {address.place} is not trusted",
@@ -73,6 +77,23 @@ def _get(address: Address, path: str, headers: Mapping[str, str] | None) -> Any:
             ) from None
         except (OSError, HTTPException, ValueError, RecursionError):
             return None
+
+
+@contextmanager
+def _ended_in_time(connection: socket.socket) -> Iterator[None]:
+    """End a connection when its time is over: one that drips never comes to a time-out of its own."""
+
+    def end() -> None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(_TIMEOUT_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _connection(address: Address) -> HTTPConnection:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import secrets
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -86,13 +88,33 @@ def drive(
 def _undisturbed() -> Iterator[None]:
     """Collect no garbage during a run: a pass over a grown heap takes longer than a token."""
     was = gc.isenabled()
-    gc.collect()
+    with _signals_later():
+        gc.collect()
     gc.disable()
     try:
         yield
     finally:
         if was:
             gc.enable()
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Hold signals that end a run until it is over: what a handler raises while garbage is collected is lost."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    held = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    for number in held:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+    if came:
+        signal.raise_signal(came[0])
 
 
 class _Run:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from trtllm_kit.artifact import MANIFEST, read_manifest, require_intact
 from trtllm_kit.checkpoint.config_files import CONFIG, COPIED
 from trtllm_kit.checkpoint.header import read_header
 from trtllm_kit.checkpoint.names import LAYER_QUANT_CONFIG
@@ -26,6 +27,7 @@ from trtllm_kit.spec.hf_config import read_model_spec
 from trtllm_kit.spec.load import parse_config, read_config
 from trtllm_kit.spec.model import ModelSpec
 from trtllm_kit.spec.tensors import model_tensors
+from trtllm_kit.units import counted
 from trtllm_kit.upstream.trtllm_checkpoint import foreign_part, is_drafting_head, is_remade
 
 _RANK_FILE = re.compile(r"rank(\d+)\.safetensors")
@@ -77,6 +79,7 @@ def open_given(folder: Path) -> Given:
     where = str(folder / CONFIG)
     document = parse_config(small[CONFIG], folder / CONFIG)
     _require_ranks(folder, document, where)
+    _require_intact(folder)
     described = read_described(document, where, _names_in(folder, 0))
     _require_files(folder, described)
     apart = HEAD in _names_in(folder, described.split.shares - 1) or not described.shares_embedding
@@ -109,6 +112,12 @@ def read_small(folder: Path, *, own: bool) -> dict[str, bytes]:
     return found
 
 
+def _require_intact(folder: Path) -> None:
+    """Raise ``ManifestError`` for files that trtkit wrote and somebody replaced: their record speaks of others."""
+    if os.path.lexists(folder / MANIFEST):
+        require_intact(folder, read_manifest(folder, "checkpoint"))
+
+
 def _require_ranks(folder: Path, document: Mapping[str, object], where: str) -> None:
     """Refuse a folder of another kind by what it is."""
     if "architecture" in document:
@@ -132,7 +141,7 @@ def _require_files(folder: Path, described: Described) -> None:
         if names:
             shown = ", ".join(sorted(names, key=_number)[:_SHOWN]) + (" ..." if len(names) > _SHOWN else "")
             raise WeightFileError(
-                f"{len(names)} rank files of {folder} are {what}: {shown}",
+                f"{counted(len(names), 'rank file')} of {folder} {'is' if len(names) == 1 else 'are'} {what}: {shown}",
                 why=f"tp_size {split.tensor} x pp_size {split.pipeline} make {split.shares} files, {len(found)} are "
                 "there",
                 hint=AGAIN,

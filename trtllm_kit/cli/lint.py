@@ -22,7 +22,7 @@ PathArgument = Annotated[
     typer.Argument(
         metavar="PATH",
         help="Engine folder, TensorRT-LLM checkpoint, LLM-API YAML, Triton repository, Hugging Face folder, "
-        "shell script, or Kubernetes manifest.",
+        "shell script, Dockerfile, or Kubernetes manifest.",
     ),
 ]
 

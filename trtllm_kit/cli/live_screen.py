@@ -31,6 +31,8 @@ class LiveScreen:
         self._live = not plain and is_terminal(sys.stdout) and os.environ.get("TERM", "dumb") != "dumb"
         self._make: Callable[[], str] | None = None
         self._resized = False
+        self.is_read = True
+        """False when whoever read what stands below each other has gone."""
         self._before: Any = None
 
     def __enter__(self) -> Self:
@@ -53,7 +55,7 @@ class LiveScreen:
     def draw(self, make: Callable[[], str]) -> None:
         """Show what ``make`` returns; it is called again when the terminal has another size."""
         self._make, self._resized = make, False
-        say(
+        self.is_read = say(
             _CLEAR + fitted(make(), *shutil.get_terminal_size()) if self._live else make(),
             end="" if self._live else "\n",
         )

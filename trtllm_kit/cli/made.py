@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trtllm_kit.cli.session import Session
+from trtllm_kit.cli.session import Session, show_findings
 from trtllm_kit.units import counted, format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -63,8 +63,14 @@ def show_made(
 
 def made_text(out: Path, manifest: Manifest, *, up_to_date: bool) -> str:
     """Say in a few lines what an artifact holds; every verb that makes one shows it so."""
+    from trtllm_kit.findings import Finding
+
     lines = [_head(out, manifest, up_to_date=up_to_date)]
-    lines += [f"  {name}: {_fact(value)}" for name, value in manifest.facts.items() if value not in (None, [], {})]
+    facts = {name: value for name, value in manifest.facts.items() if value not in (None, [], {})}
+    findings = facts.pop("findings", [])
+    lines += [f"  {name}: {_fact(value)}" for name, value in facts.items()]
+    if findings:
+        lines.append(show_findings([Finding.model_validate(one) for one in findings]))
     return "\n".join(lines)
 
 
@@ -88,7 +94,7 @@ def _server_words(server: Mapping[str, Any] | None) -> str:
 
 def _fact(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items())
+        return ", ".join(f"{name} {_fact(inner)}" for name, inner in value.items() if inner is not None)
     if isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value):
         return value[:12]
     if isinstance(value, list):

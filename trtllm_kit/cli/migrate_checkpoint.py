@@ -80,8 +80,7 @@ def _made(
         session.log("went on with the work of an interrupted run")
     if not migrated.up_to_date:
         append_log(out, {"verb": "migrate", "digest": migrated.manifest.digest, "run": session.outlet.run})
-    text = _findings_text(_findings(migrated.report))
-    besides = Besides({"report": migrated.report}, text)
+    besides = Besides({"report": migrated.report})
     show_made(session, out, migrated.manifest, up_to_date=migrated.up_to_date, besides=besides)
     return 0
 

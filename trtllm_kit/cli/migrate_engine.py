@@ -75,7 +75,7 @@ def engine(
     session: Session = context.obj
     release, read = _release(to), found(path)
     rewritten = None if rules is None else _rules(rules)
-    asked, machine = _asked(path, release, read, hardware)
+    asked, machine = _asked(path, release, read, hardware, out)
     made = _migrated(read, asked, machine, _model(session, model, path, read), rewritten)
     changes = _changes(made, out, dry_run=dry_run, force=force)
     return _tell(session, made, changes, out if not dry_run else None)
@@ -95,7 +95,7 @@ def _release(to: str) -> str:
     return known.version
 
 
-def _asked(path: Path, release: str, read: Found, hardware: str | None) -> tuple[Asked, Hardware]:
+def _asked(path: Path, release: str, read: Found, hardware: str | None, out: Path | None) -> tuple[Asked, Hardware]:
     """Return what is asked for, with its machine; raises ``UsageError`` where no machine is named."""
     from trtllm_kit.migrate.machine import Chosen, choose_machine, gpus_of
     from trtllm_kit.migrate.profile import Asked, profile_name
@@ -106,7 +106,8 @@ def _asked(path: Path, release: str, read: Found, hardware: str | None) -> tuple
     else:
         chosen = choose_machine(read, gpus_of(read, release), {name: load_hardware(name) for name in hardware_names()})
     name = profile_name(path.resolve().stem if path.is_file() else path.resolve().name)
-    return Asked(release, chosen.name, chosen.why, name, path.resolve().name), load_hardware(chosen.name)
+    asked = Asked(release, chosen.name, chosen.why, name, path.resolve().name, str(out or ""))
+    return asked, load_hardware(chosen.name)
 
 
 def _migrated(read: Found, asked: Asked, machine: Hardware, model: Model | None, rules: Rules | None) -> Migrated:

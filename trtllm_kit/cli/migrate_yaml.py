@@ -53,7 +53,11 @@ def yaml(
     session: Session = context.obj
     _asked(file, command, out, in_place=in_place, check=check)
     between = (_release("--from", source), _release("--to", target))
-    made = _command(command, between, keep=not new_defaults) if command else _file(file, between, keep=not new_defaults)
+    made = (
+        _command(command, between, keep=not new_defaults)
+        if command is not None
+        else _file(file, between, keep=not new_defaults)
+    )
     bad = bool(made.lost) or made.is_refused or made.was_refused
     place = None if check else file if in_place else out
     written = place is not None and not made.is_refused and (made.changed or not in_place)
@@ -113,6 +117,7 @@ def _file(file: Path | None, between: tuple[str, str], *, keep: bool) -> Rewritt
 
 def _script(raw: bytes, path: Path, between: tuple[str, str], *, keep: bool) -> Rewritten:
     from trtllm_kit.errors import NotMoved
+    from trtllm_kit.migrate.changed import document_beside
     from trtllm_kit.migrate.serve_command import serve_rewritten
 
     try:
@@ -123,25 +128,14 @@ def _script(raw: bytes, path: Path, between: tuple[str, str], *, keep: bool) -> 
             f"{path.name} cannot be read as a script", why=f"line {line} is not UTF-8", hint=f"mend line {line}"
         ) from None
     folder = path.parent
-    return serve_rewritten(text, path.name, *between, lambda name: _beside(folder, name), keep_behaviour=keep)
+    return serve_rewritten(text, path.name, *between, lambda name: document_beside(folder, name), keep_behaviour=keep)
 
 
 def _command(text: str, between: tuple[str, str], *, keep: bool) -> Rewritten:
+    from trtllm_kit.migrate.changed import document_beside
     from trtllm_kit.migrate.serve_command import serve_rewritten
 
-    return serve_rewritten(text, "--command", *between, lambda name: _beside(Path(), name), keep_behaviour=keep)
-
-
-def _beside(folder: Path, name: str) -> dict[str, Any] | None:
-    """Return the document that a command names by a path from the script's folder; None where none can be read."""
-    from trtllm_kit.errors import CannotDo
-    from trtllm_kit.lint.read import read_bytes
-    from trtllm_kit.lint.yaml_text import YamlError, parse_yaml
-
-    try:
-        return parse_yaml(read_bytes(folder / name)).data
-    except (YamlError, CannotDo):
-        return None
+    return serve_rewritten(text, "--command", *between, lambda name: document_beside(Path(), name), keep_behaviour=keep)
 
 
 def _write(place: Path, text: str, *, over: bool) -> None:

@@ -9,20 +9,23 @@ from typing import Any, TextIO
 from trtllm_kit.errors import storage_error
 
 
-def say(text: str, end: str = "\n") -> None:
-    """Write to stdout at once. A reader that went away ends no verb, and changes no exit code.
+def say(text: str, end: str = "\n") -> bool:
+    """Write to stdout at once; returns whether somebody reads it.
 
+    A reader that went away changes no exit code, and ends only a verb that would go on for ever.
     Raises ``StorageError`` when the output cannot be written, as on a full disk.
     """
     if sys.stdout is None:  # closed by whoever started us
-        return
+        return False
     try:
         _write(sys.stdout, text + end)
     except BrokenPipeError:
         _silence(sys.stdout)
+        return False
     except OSError as error:
         _silence(sys.stdout)
         raise storage_error(error, "writing the result to stdout") from None
+    return True
 
 
 def to_stderr(text: str, end: str = "\n") -> None:

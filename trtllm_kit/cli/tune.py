@@ -87,7 +87,7 @@ def search(
     html: HtmlOption = None,
     measure: MeasureOption = None,
     measure_loads: MeasureLoadsOption = "1,4,16",
-    served_model: ServedModelOption = "tensorrt_llm",
+    served_model: ServedModelOption = None,
     everything: EverythingOption = False,
     trtllm_version: VersionOption = None,
 ) -> int:
@@ -138,13 +138,13 @@ def _asked(session: Session, model: str, loaded: LoadedProfile, machines: list[H
     return Asked(spec, loaded, {machine.name: machine for machine in machines}, question)
 
 
-def _learned(asked: Asked, machine: Hardware, url: str, name: str, counts: list[int]) -> Compared:
-    """Measure a deployment of the profile on its own machine."""
+def _learned(asked: Asked, machine: Hardware, url: str, name: str | None, counts: list[int]) -> Compared:
+    """Measure a deployment of the profile on its own machine, by whichever interface it speaks."""
     from trtllm_kit.cli.bench_server import server_of
     from trtllm_kit.tune.measured import taking
     from trtllm_kit.tune.run import learn
 
-    server = server_of(url, api="triton", model=name, header=None, timeout="10min")
+    server = server_of(url, api=None, model=name, header=None, timeout="10min")
     return learn(replace(asked, machines={machine.name: machine}), taking(server), counts)
 
 

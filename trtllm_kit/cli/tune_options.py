@@ -39,7 +39,10 @@ MeasureLoadsOption = Annotated[
     str, typer.Option("--measure-loads", metavar="COUNTS", help="Requests at once that it is measured at.")
 ]
 ServedModelOption = Annotated[
-    str, typer.Option("--served-model", metavar="NAME", help="What the measured server calls the model.")
+    str | None,
+    typer.Option(
+        "--served-model", metavar="NAME", help="What the measured server calls the model; else the one that it names."
+    ),
 ]
 EverythingOption = Annotated[
     bool, typer.Option("--all", help="With --json: every configuration that is out, and what stopped it.")

@@ -73,6 +73,8 @@ def watch(context: typer.Context, count: int | None = None, **given: Any) -> int
             verdicts, memories = _round(questions, pace, memories)
             rounds += 1
             screen.draw(_shown(session, seen, verdicts))
+            if not screen.is_read:
+                break
             if rounds != count:
                 screen.pause(begun + asked["interval"] - time.monotonic())
     return worst(verdict.state for verdict in verdicts).exit_code

@@ -29,6 +29,7 @@ _ADVICE = {
     Outcome.TOO_MUCH: "one server shows some hundred series: give its own metrics page, or for the time --timeout",
     Outcome.CERTIFICATE: "renew the certificate, give the name that it is for, or name its authority with --ca",
     Outcome.NO_ADDRESS: "correct the URL, e.g. http://127.0.0.1:8002/metrics",
+    Outcome.NO_ROOM: "raise ulimit -n where the check runs, or check fewer targets in one call",
     Outcome.NO_SECRET: "correct what --bearer, --basic or --ca names, or the variable, and who may read it",
 }
 _DEAD = frozenset({Outcome.REFUSED, Outcome.BROKEN, Outcome.TIMEOUT, Outcome.CERTIFICATE})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from trtllm_kit.health.check import Pace, check_remembering, concluded, left, looked_at, next_reading
 from trtllm_kit.health.compiled import Question
@@ -62,19 +64,40 @@ def _check_together(questions: Sequence[Question], pace: Pace, folder: str | Non
     if not others:
         watch()
     else:
-        _in_threads(watch, lambda number: made.update({number: _check(questions[number], pace, folder)}), others)
+        in_threads(lambda number: made.update({number: _check(questions[number], pace, folder)}), others, watch)
     return [made[number] for number in range(len(questions))]
 
 
-def _in_threads(here: Callable[[], None], there: Callable[[int], None], numbers: Sequence[int]) -> None:
-    """Do one thing for each number in threads and another one here meanwhile; what goes wrong in a thread is raised."""
-    from concurrent.futures import ThreadPoolExecutor
+def in_threads(there: Callable[[int], None], numbers: Sequence[int], here: Callable[[], None] | None = None) -> None:
+    """Do one thing for each number in threads and another one here meanwhile; what goes wrong in a thread is raised.
 
-    with ThreadPoolExecutor(min(AT_ONCE, len(numbers))) as pool:
-        waited = [pool.submit(there, number) for number in numbers]
+    What no thread is there for is done here in the end. Whoever is ended by a signal waits for no silent server.
+    """
+    from threading import Thread
+
+    waiting, failed = deque(numbers), list[BaseException]()
+
+    def work() -> None:
+        while not failed:
+            try:
+                there(waiting.popleft())
+            except IndexError:
+                return
+            except BaseException as error:
+                failed.append(error)
+
+    threads = [Thread(target=work, daemon=True) for _ in range(min(AT_ONCE, len(numbers)))]
+    with suppress(RuntimeError):  # the system allows no more of them
+        for thread in threads:
+            thread.start()
+    if here is not None:
         here()
-        for one in waited:
-            one.result()
+    work()
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join()
+    if failed:
+        raise failed[0]
 
 
 def _is_one_page(target: Target) -> bool:

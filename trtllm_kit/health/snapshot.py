@@ -86,6 +86,8 @@ class Outcome(StrEnum):
     """The server's certificate is not good for it: expired, of another name, or of nobody who is trusted."""
     NO_ADDRESS = "no-address"
     """The URL has no meaning or its host name no address."""
+    NO_ROOM = "no-room"
+    """The machine that asks has no file descriptor or memory left to ask with: that says nothing of the server."""
     NO_SECRET = "no-secret"  # noqa: S105  # it says that there is none
     """What was named to ask with, a secret or certificates to trust, is not there or is none."""
 

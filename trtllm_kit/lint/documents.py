@@ -11,9 +11,9 @@ from trtllm_kit.lint.context import Context
 from trtllm_kit.lint.kinds import Kind
 from trtllm_kit.lint.read import not_read, read_bytes
 from trtllm_kit.lint.report import Located, Read, in_order, located
-from trtllm_kit.lint.yaml_text import Yaml, YamlError, parse_yaml
 from trtllm_kit.plan.given.documents import document, metrics
 from trtllm_kit.plan.given.values import values
+from trtllm_kit.yaml_lines import Yaml, YamlError, parse_yaml
 
 _PYTORCH = ("pytorch", None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from trtllm_kit.errors import NotLinted
 from trtllm_kit.files import NOTHING, what_is
 from trtllm_kit.lint.read import names_in, read_bytes, read_json
+from trtllm_kit.shell.dockerfile import NAMES as DOCKERFILES
 
 CONFIG, MODEL_CONFIG, ARGUMENTS = "config.json", "config.pbtxt", "llm_args.yaml"
 INDEX = "model.safetensors.index.json"
@@ -21,6 +23,9 @@ _SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 """Endings of scripts, of a shell and of batch jobs that Slurm runs with one."""
 _MANIFEST = (re.compile(rb"^apiVersion:", re.MULTILINE), re.compile(rb"^kind:", re.MULTILINE))
 """Keys that every document of Kubernetes has."""
+_KEY = re.compile(rb"^([A-Za-z_]\w*)\s*:", re.MULTILINE)
+_OF_PROFILES = frozenset({"trtllm_version", "hardware", "base"})
+"""Keys of which a profile has one at least."""
 
 
 class Kind(StrEnum):
@@ -32,6 +37,7 @@ class Kind(StrEnum):
     DOCUMENT = "LLM-API YAML"
     MANIFEST = "Kubernetes manifest"
     SCRIPT = "shell script"
+    DOCKERFILE = "Dockerfile"
     REPOSITORY = "Triton repository"
     TRITON_MODEL = "model of a Triton repository"
     MODEL = "Hugging Face folder"
@@ -43,6 +49,7 @@ LOOKED_FOR = (
     "config.json with architecture and mapping, or rank*.safetensors (a TensorRT-LLM checkpoint)",
     "a .yaml file (LLM-API YAML, or a Kubernetes manifest with apiVersion and kind)",
     "a .sh, .bash, .sbatch or .slurm file (a script that builds or starts a server)",
+    "a file named Dockerfile or Containerfile, with an ending or as one (commands that build and start)",
     "*/config.pbtxt (a Triton repository), config.pbtxt (a model of one)",
     "config.json with architectures or model_type, or *.safetensors (a Hugging Face folder)",
 )
@@ -61,9 +68,11 @@ def kind_of(path: Path) -> Kind:
             hint="check the path" if missing else "give a folder or a regular file",
         )
     if path.suffix in (".yaml", ".yml"):
-        return Kind.MANIFEST if is_manifest(read_bytes(path)) else Kind.DOCUMENT
+        return _yaml(path, read_bytes(path))
     if path.suffix in _SCRIPTS:
         return Kind.SCRIPT
+    if DOCKERFILES.fullmatch(path.name):
+        return Kind.DOCKERFILE
     if path.suffix == ".pbtxt":
         raise NotLinted(
             f"{path} cannot be linted alone",
@@ -71,6 +80,28 @@ def kind_of(path: Path) -> Kind:
             hint=f"trtkit lint {path.resolve().parent}",
         )
     raise _unknown(path, f"a file named {path.name}")
+
+
+def _yaml(path: Path, raw: bytes) -> Kind:
+    """Return which YAML file it is; a deploy profile is refused, since another verb knows its hardware and bases."""
+    if is_manifest(raw):
+        return Kind.MANIFEST
+    if _is_profile({match[1].decode() for match in _KEY.finditer(raw)}):
+        raise NotLinted(
+            f"{path} is a deploy profile",
+            why="its keys are those of a profile, and no server reads them",
+            hint=f"trtkit profiles validate {shlex.quote(str(path))}",
+        )
+    return Kind.DOCUMENT
+
+
+def _is_profile(keys: set[str]) -> bool:
+    """Whether at least half of a document's keys are a profile's, one of them a key that nothing else has."""
+    if not _OF_PROFILES & keys:
+        return False
+    from trtllm_kit.spec.profile import DeployProfile
+
+    return 2 * len(keys & {*DeployProfile.model_fields, "base"}) >= len(keys)
 
 
 def is_manifest(raw: bytes) -> bool:

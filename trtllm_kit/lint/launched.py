@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trtllm_kit.errors import UsageError
-from trtllm_kit.lint.shell import Started
+from trtllm_kit.lint.shell import STOPS, Started
 from trtllm_kit.units import parse_bytes
 
 TRITON, LAUNCHER, SERVE = "tritonserver", "launch_triton_server.py", "trtllm-serve"
@@ -16,6 +16,12 @@ _PROGRAMS = (TRITON, LAUNCHER, SERVE)
 _MPI = ("mpirun", "mpiexec")
 _RANKS = ("-n", "-np", "--np", "-c", "--n")
 _HOSTS = ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile")
+_CONTAINERS = frozenset({"docker", "podman"})
+_MANAGES = STOPS | {"kubectl", "helm", "systemctl", "service", "journalctl", "compose", "docker-compose"}
+"""Programs that call a server by the name that somebody gave it."""
+_NAMED = frozenset({"--name", "--hostname", "--network", "--net", "-h", "exec", "-it", "-d", "-i", "-t"})
+"""Words of containers behind which a name stands."""
+_ORCHESTRATOR = "TRTLLM_ORCHESTRATOR"
 _EACH_RANK = ("srun", "trtllm-llmapi-launch")
 """What starts a process for each rank, where the ranks are known to somebody else."""
 _PREFIX = re.compile(r"python,shm-region-prefix-name=(.+)")
@@ -32,7 +38,8 @@ class Launched:
     line: int
     triton: bool
     """Whether MPI ranks are Triton's, one for each rank of an engine."""
-    ranks: int = 1
+    ranks: int | None = 1
+    """None where the script does not say how many."""
     names_hosts: bool = False
     orchestrator: bool = False
     gpus_per_node: int | None = None
@@ -42,6 +49,8 @@ class Launched:
     variables: Mapping[str, str] = field(default_factory=dict)
     folder: str | None = None
     background: bool = False
+    arms: tuple[tuple[int, int], ...] = ()
+    """The branches that the start stands in, each with the number of its arm."""
 
 
 def launched(command: Started) -> Iterator[Launched]:
@@ -50,8 +59,8 @@ def launched(command: Started) -> Iterator[Launched]:
     Ranks that ``mpirun`` is told of with ``:`` between them are those of one server.
     """
     words = command.words
-    names = [Path(word).name for word in words]
-    at = next((number for number, name in enumerate(names) if name in _PROGRAMS), None)
+    names = [_name(word) for word in words]
+    at = _program(words, names)
     if at is None:
         return
     program, before, after = names[at], words[:at], words[at + 1 :]
@@ -59,20 +68,64 @@ def launched(command: Started) -> Iterator[Launched]:
     yield Launched(
         line=command.line,
         triton=program != SERVE and not any(word in _EACH_RANK for word in before),
-        ranks=_number(_option(after, "--world_size")) or 1 if program == LAUNCHER else ranks,
+        ranks=_world_size(after) if program == LAUNCHER else ranks,
         names_hosts=any(word.partition("=")[0] in _HOSTS or word in _EACH_RANK for word in before),
-        orchestrator="--multi-model" in after or command.variables.get("TRTLLM_ORCHESTRATOR") == "1",
+        orchestrator="--multi-model" in after or _orchestrates(command, before),
         gpus_per_node=_number(_option(after, "--gpus_per_node")) if program == SERVE else None,
         shm_bytes=_shared_memory(before, names),
-        prefixes=tuple(match[1] for value in _options(words, "--backend-config") if (match := _PREFIX.match(value))),
+        prefixes=tuple(_prefixes(command)),
         variables=command.variables,
         folder=command.folder,
         background=command.background,
+        arms=command.arms,
     )
 
 
-def _mpi_ranks(words: tuple[str, ...], names: list[str]) -> int:
-    """Return the ranks that mpirun starts, all parts of its command together; 1 without it."""
+def _name(word: str) -> str:
+    """Return the last part of a path; that of a folder is no program's."""
+    name = Path(word).name
+    return "" if name == TRITON and word not in (TRITON, f"./{TRITON}") and "/bin/" not in word else name
+
+
+def _program(words: tuple[str, ...], names: list[str]) -> int | None:
+    """Return the place of the server that a command starts; None for one that starts none, or only speaks of it."""
+    for at, name in enumerate(names):
+        if name in _MANAGES or names[:2] in (["command", "-v"], ["command", "-V"]):
+            return None
+        contained = bool(_CONTAINERS & {*names[:at]})
+        if name in _PROGRAMS and not (contained and words[at - 1] in _NAMED):
+            return at if not contained or {"run", "exec"} & {*words[:at]} else None
+    return None
+
+
+def _orchestrates(command: Started, before: tuple[str, ...]) -> bool:
+    """Whether Triton starts the other ranks itself; so taken where a variable says it whose value nobody knows."""
+    pairs = (word.removeprefix("--env=").partition("=") for word in before)
+    given = {name: value for name, equals, value in pairs if equals}
+    value = {**command.variables, **given}.get(_ORCHESTRATOR, "")
+    return value == "1" or "$" in value
+
+
+def _prefixes(command: Started) -> Iterator[str]:
+    """Yield the prefixes that a server gives its shared memory, as far as the script says them."""
+    words = command.words
+    for number, word in enumerate(words):
+        match = _PREFIX.fullmatch(word.partition("=")[2] if word.startswith("--backend-config=") else word)
+        follows = number > 0 and words[number - 1] == "--backend-config"
+        if match is not None and word not in command.unsaid and (follows or word.startswith("--backend-config=")):
+            yield match[1]
+
+
+def _world_size(after: tuple[str, ...]) -> int | None:
+    stated = _option(after, "--world_size")
+    return 1 if stated is None else _number(stated)
+
+
+def _mpi_ranks(words: tuple[str, ...], names: list[str]) -> int | None:
+    """Return the ranks that mpirun starts, all parts of its command together; 1 without it.
+
+    None where the script does not say how many: as many as the hosts have slots, or what a variable holds.
+    """
     begin = next((number for number, name in enumerate(names) if name in _MPI), None)
     if begin is None:
         return 1
@@ -80,14 +133,17 @@ def _mpi_ranks(words: tuple[str, ...], names: list[str]) -> int:
     while part:
         end = part.index(":") if ":" in part else len(part)
         program = next((number for number, word in enumerate(part[:end]) if Path(word).name in _PROGRAMS), end)
-        total += next((number for name in _RANKS if (number := _number(_option(part[:program], name)))), 1)
+        ranks = _number(next((value for name in _RANKS if (value := _option(part[:program], name)) is not None), None))
+        if ranks is None:
+            return None
+        total += ranks
         part = part[end + 1 :]
     return total
 
 
 def _shared_memory(before: tuple[str, ...], names: list[str]) -> int | None:
     """Return the bytes of /dev/shm that a container is started with; None where none is, or where it has the host's."""
-    if not {"docker", "podman"} & set(names[: len(before)]) or "run" not in before:
+    if not _CONTAINERS & set(names[: len(before)]) or "run" not in before:
         return None
     stated = _option(before, "--shm-size")
     if stated is not None:

@@ -23,7 +23,7 @@ def read_bytes(path: Path, most: int = MOST_BYTES) -> bytes:
     except UnfitFile as error:
         raise not_read(path, error.unfit) from None
     except OSError as error:
-        raise storage_error(error, "reading what is to be linted") from None
+        raise storage_error(error, "reading the file") from None
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -56,4 +56,4 @@ def sizes_in(folder: Path, ending: str) -> dict[str, int]:
 
 def not_read(path: Path, why: str) -> CannotDo:
     """Say that a file cannot be read as what it should be."""
-    return NotLinted(f"{path} cannot be read", why=why, hint="give a whole file, or leave it out of what is linted")
+    return NotLinted(f"{path} cannot be read", why=why, hint="give a whole file, or leave it out")

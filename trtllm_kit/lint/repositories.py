@@ -26,7 +26,7 @@ from trtllm_kit.plan.given.triton_models import triton_model
 from trtllm_kit.upstream.releases import release as release_named
 
 if TYPE_CHECKING:
-    from trtllm_kit.lint.yaml_text import YamlError
+    from trtllm_kit.yaml_lines import YamlError
 
 ARGUMENTS = "model.yaml"
 _PLAN = "trtkit-plan.json"
@@ -105,7 +105,7 @@ def _of_model(path: Path, model: _Model, release: str) -> Iterator[Located]:
 def _arguments(path: Path, model: _Model, release: str) -> Iterator[Located]:
     """Yield what the rules say of an llmapi model's YAML."""
     from trtllm_kit.lint.documents import document_findings
-    from trtllm_kit.lint.yaml_text import YamlError, parse_yaml
+    from trtllm_kit.yaml_lines import YamlError, parse_yaml
 
     try:
         read = parse_yaml(read_bytes(path / model.arguments))

@@ -16,7 +16,7 @@ def lint(path: Path, context: Context) -> Read:
     folder what ``spec.load.load_model`` raises.
     """
     kind = kind_of(path)
-    if kind in (Kind.SCRIPT, Kind.MANIFEST):
+    if kind in (Kind.SCRIPT, Kind.DOCKERFILE, Kind.MANIFEST):
         return _launch(path, kind, context)
     if kind in (Kind.REPOSITORY, Kind.TRITON_MODEL):
         from trtllm_kit.lint.repositories import lint_repository
@@ -40,8 +40,8 @@ def lint(path: Path, context: Context) -> Read:
 
 
 def _launch(path: Path, kind: Kind, context: Context) -> Read:
-    """Lint how a server is started: by a script, or by a cluster."""
-    if kind is Kind.SCRIPT:
+    """Lint how a server is started: by a script, an image or a cluster."""
+    if kind is not Kind.MANIFEST:
         from trtllm_kit.lint.scripts import lint_script
 
         return lint_script(path, kind.value, context)

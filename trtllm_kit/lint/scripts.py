@@ -1,18 +1,19 @@
-"""Lints a shell script: the commands of the engine road, and how it starts servers."""
+"""Lints a shell script or Dockerfile: the commands of the engine road, and how it starts servers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trtllm_kit.findings import Finding
 from trtllm_kit.lint.context import Context
+from trtllm_kit.lint.kinds import Kind
 from trtllm_kit.lint.launched import Launched, launched
 from trtllm_kit.lint.read import read_bytes
-from trtllm_kit.lint.report import Located, Read, in_order
-from trtllm_kit.lint.shell import Started, started
+from trtllm_kit.lint.report import Located, Read, in_order, located
+from trtllm_kit.lint.shell import STOPS, Started, started, started_in_image
 from trtllm_kit.plan.given.commands import Around, Command, command_line, exporter, parse_command, plugin_command
 from trtllm_kit.plan.given.engines import plugin_types
 from trtllm_kit.plan.given.facts import LaunchFacts
@@ -25,18 +26,29 @@ from trtllm_kit.upstream.serve_options import COMMANDS, SERVE
 _BUILD = "trtllm-build"
 _PROGRAMS = (_BUILD, "convert_checkpoint.py", "quantize.py", SERVE)
 _MODELOPT = re.compile(r"nvidia-modelopt(?:\[[\w,-]+\])?==([\w.]+)")
+_ASKS = (("command", "-v"), ("command", "-V"))
+"""How a script asks whether a program is there."""
+_MOST_SERVERS = 100
+"""Servers beside which another one is looked at."""
 _ENGINES = ("trtllm-build", "mock")
 """Toolchains whose ranks are started by MPI; the LLM API starts its own."""
 
 
 def lint_script(path: Path, kind: str, context: Context) -> Read:
-    """Lint one script; raises ``NotLinted`` and ``StorageError``."""
+    """Lint one script or Dockerfile; raises ``NotLinted`` and ``StorageError``."""
     release, said_by = context.settle(None)
-    commands = tuple(started(read_bytes(path)))
+    image = kind == Kind.DOCKERFILE
+    commands = tuple((started_in_image if image else started)(read_bytes(path)))
     servers = tuple(server for one in commands for server in launched(one))
-    found = [*_commands(commands, path.name, release, context), *_servers(servers, path, release, context)]
+    if image:  # which says nothing of how many containers there are
+        servers = tuple(replace(one, ranks=None) for one in servers)
+    found = [
+        *_commands(commands, path.name, release, context),
+        *_servers(servers, path, release, context),
+        *_together(commands, path.name, release),
+    ]
     facts = {"commands": len(commands), "servers": len(servers)}
-    return Read(kind, release, said_by, facts, in_order(found))
+    return Read(kind, release, said_by, facts, in_order(dict.fromkeys(found)))
 
 
 def _commands(commands: tuple[Started, ...], file: str, release: str, context: Context) -> Iterator[Located]:
@@ -44,23 +56,43 @@ def _commands(commands: tuple[Started, ...], file: str, release: str, context: C
     around = _around(context, release)
     plan = context.plan
     for one in commands:
-        command = _command(one.words)
+        command = _command(one)
         if command is not None:
-            yield from (Located(finding, file, one.line) for finding in _of_command(command, around, plan))
+            known = around if _says_all(one) else replace(around, positions=None)
+            for finding in located(_of_command(command, known, plan), file, one.lines):
+                yield finding._replace(line=finding.line or one.line)
         version = next((match[1] for word in one.words if (match := _MODELOPT.fullmatch(word))), None)
         if version is not None and plan is not None:
             yield from (Located(finding, file, one.line) for finding in exporter(plan.model.architecture, version))
 
 
-def _command(words: tuple[str, ...]) -> Command | None:
-    """Return the command of the engine road in these words, behind whatever starts it; None for another one."""
+def _command(one: Started) -> Command | None:
+    """Return the command of the engine road, behind whatever starts it; None for another one.
+
+    Options whose name the script does not say are left out; a value that it does not say stands as it is written,
+    which is the value of no rule.
+    """
+    words = one.words
     at = next((number for number, word in enumerate(words) if Path(word).name in _PROGRAMS), None)
-    if at is None:
+    if at is None or words[0] in STOPS or words[:2] in _ASKS:
         return None
-    command = parse_command(list(words[at:]))
+    command = parse_command([word for word in words[at:] if not _names_unsaid_option(word, one)])
     sub = words[at + 1] if words[at + 1 :] else ""
-    named = command.program == SERVE and sub in COMMANDS
-    return Command(f"{SERVE} {sub}", command.options) if named else command
+    program = f"{SERVE} {sub}" if command.program == SERVE and sub in COMMANDS else command.program
+    return Command(program, command.options)
+
+
+def _names_unsaid_option(word: str, one: Started) -> bool:
+    return word in one.unsaid and word.startswith("--") and "$" in word.partition("=")[0]
+
+
+def _says_all(one: Started) -> bool:
+    """Whether no word may be options that the script does not say, ``$EXTRA`` or ``"$@"``."""
+    pairs = zip(("", *one.words), one.words, strict=False)
+    return not any(
+        word in one.unsaid and word.startswith("$") and ("@" in word or not before.startswith("--") or "=" in before)
+        for before, word in pairs
+    )
 
 
 def _of_command(command: Command, around: Around, plan: Plan | None) -> Iterator[Finding]:
@@ -113,9 +145,9 @@ def _servers(servers: tuple[Launched, ...], path: Path, release: str, context: C
     for server in servers:
         facts = LaunchFacts(
             release,
-            ranks=server.ranks,
-            wanted_ranks=wanted.ranks if server.triton else None,
-            nodes=wanted.nodes if server.ranks > 1 else 1,
+            ranks=server.ranks or 1,
+            wanted_ranks=wanted.ranks if server.triton and server.ranks is not None else None,
+            nodes=wanted.nodes if (server.ranks or 1) > 1 else 1,
             gpus_per_node=wanted.gpus_per_node,
             asked_gpus_per_node=server.gpus_per_node,
             names_hosts=server.names_hosts,
@@ -125,20 +157,33 @@ def _servers(servers: tuple[Launched, ...], path: Path, release: str, context: C
             folder_holds_clone=_holds_clone(path, server.folder),
         )
         yield from (Located(finding, path.name, server.line) for finding in launch(facts))
-    yield from _together(servers, path.name, release)
 
 
-def _together(servers: tuple[Launched, ...], file: str, release: str) -> Iterator[Located]:
+def _together(commands: tuple[Started, ...], file: str, release: str) -> Iterator[Located]:
     """Yield prefixes that servers share while they run side by side in one memory."""
     side_by_side: list[Launched] = []
-    for server in servers:
-        if server.shm_bytes is None:  # a container's own memory is shared with nobody
-            side_by_side.append(server)
-            prefixes = tuple(prefix for one in side_by_side for prefix in one.prefixes)
-            found = launch(LaunchFacts(release, shm_prefixes=prefixes)) if server.prefixes else ()
-            yield from (Located(finding, file, server.line) for finding in found)
-        if not server.background:
+    for command in commands:
+        if command.words[0] in STOPS:
             side_by_side.clear()
+        for server in launched(command):
+            if server.shm_bytes is None:  # a container's own memory is shared with nobody
+                with_it = [server, *(one for one in side_by_side if _both_run(one, server))]
+                prefixes = tuple(prefix for one in with_it for prefix in one.prefixes)
+                found = launch(LaunchFacts(release, shm_prefixes=prefixes)) if server.prefixes else ()
+                yield from (Located(finding, file, server.line) for finding in found)
+                side_by_side = [*side_by_side[-_MOST_SERVERS:], server]
+            if not server.background:
+                side_by_side.clear()
+
+
+def _both_run(one: Launched, other: Launched) -> bool:
+    """Whether a script that starts one of two servers starts the other too.
+
+    Not where two arms of one branch start them, nor where a branch in a loop may be taken in one turn only.
+    """
+    apart = any(branch == same and arm != another for branch, arm in one.arms for same, another in other.arms)
+    turns = one.line == other.line and any(branch for branch, _ in one.arms)
+    return not apart and not turns
 
 
 def _holds_clone(script: Path, folder: str | None) -> bool:

@@ -1,117 +1,142 @@
-"""Reads a shell script as the commands it starts, each with its line; it runs nothing and follows no branch."""
+"""Asks a script or Dockerfile for the commands it starts, with what is set at each; it runs nothing."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import PurePosixPath
 
-_ENDS = frozenset({";", "&&", "||", "|", "&", "(", ")", ";;", "then", "do", "else", "{", "}", "!", "if", "while"})
-"""Words after which another command begins."""
-_SAYS = frozenset({"echo", "printf", "cat", "grep", "ls", "which", "test", "[", "alias"})
-"""Programs whose words are no commands."""
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_REDIRECTED = re.compile(r"\d?>&\d|&>>?")
-"""Redirections with the sign that also sends a command to the background."""
-_MOST_LINES = 60
-"""Lines that one command may be spread over."""
+from trtllm_kit.shell.dockerfile import Script, Words, steps
+from trtllm_kit.shell.values import FOLDER, Argument, Scope, Value
+from trtllm_kit.shell.walk import Called, walk
+from trtllm_kit.shell.within import SAYS, text_for_shell, written_scripts
+
+STOPS = frozenset({"kill", "pkill", "pgrep", "killall", "wait"})
+"""Programs behind which what ran in the background may run no more."""
+_PASSED = SAYS - STOPS - {"pip", "pip3"}
+"""Programs whose words no rule is asked about."""
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_CONTAINERS = frozenset({"docker", "podman", "kubectl", "ssh"})
+"""Programs whose commands run in another place, which sees nothing of the script's."""
+_MOST_LEVELS = 6
+_MOST_COMMANDS = 20_000
+"""Commands that are looked at, those of loops and of scripts within scripts each time that they run."""
 
 
 @dataclass(frozen=True)
 class Started:
-    """One command as it is written, and what was set before it."""
+    """One command with the words that it is given, and what was set before it."""
 
     words: tuple[str, ...]
+    """A word that the script does not say stands as it is written."""
     line: int
     variables: Mapping[str, str] = field(default_factory=dict)
+    lines: Mapping[str, int] = field(default_factory=dict)
+    """Option -> the line that it stands on, which for one of a variable is where that is set."""
     folder: str | None = None
-    """What the last ``cd`` before it says; None where the script changes to none, or to one that nobody can read."""
+    """Where ``cd`` before it leads; None where the script changes to no folder, or to one that nobody can read."""
     background: bool = False
     """Whether the script goes on while it runs."""
+    unsaid: frozenset[str] = frozenset()
+    """Those of the words whose value the script does not say: arguments, variables of its surroundings, output."""
+    arms: tuple[tuple[int, int], ...] = ()
+    """The branches it stands in, each with the number of its arm."""
 
 
 def started(raw: bytes) -> Iterator[Started]:
-    """Yield every command of a script in its order; what cannot be taken apart is passed over."""
-    variables: dict[str, str] = {}
-    folder: str | None = None
-    for line, words, end in _commands(raw.decode("utf-8", errors="replace")):
-        own, rest = _assignments(words)
-        if not rest or rest[0] in ("export", "declare"):
-            variables |= own | _assignments(list(rest[1:]))[0]
-            continue
-        if rest[0] == "cd":
-            folder = _changed(folder, rest[1] if len(rest) > 1 else "$HOME")
-            continue
-        if rest[0] not in _SAYS:
-            yield from _inside(Started(rest, line, {**variables, **own}, folder, end == "&"))
+    """Yield every command of a script in its order, over both sides of every branch and every turn of a loop.
+
+    What cannot be taken apart is passed over.
+    """
+    yield from _started(raw.decode("utf-8", errors="replace"), Scope(), 1, _Bounds())
 
 
-def _inside(found: Started) -> Iterator[Started]:
-    """Yield a command, or those of the text that a shell is given."""
-    words = found.words
-    if "-c" in words[:-1] and Path(words[0]).name in ("bash", "sh"):
-        text = words[words.index("-c") + 1]
-        yield from (
-            replace(
-                one,
-                line=found.line,
-                variables={**found.variables, **one.variables},
-                folder=one.folder or found.folder,
-                background=one.background or found.background,
-            )
-            for one in started(text.encode())
-        )
+@dataclass(frozen=True)
+class _Bounds:
+    """How much is read of scripts that hold scripts."""
+
+    left: Iterator[int] = field(default_factory=lambda: iter(range(_MOST_COMMANDS)))
+    level: int = 0
+
+
+def _started(text: str, scope: Scope, line: int, bounds: _Bounds) -> Iterator[Started]:
+    if bounds.level > _MOST_LEVELS:
         return
-    yield found
-
-
-def _commands(text: str) -> Iterator[tuple[int, list[str], str]]:
-    """Yield the line that each command begins on, its words, and what ends it."""
-    lines = text.splitlines()
-    at = 0
-    while at < len(lines):
-        words, used = _words(lines[at : at + _MOST_LINES])
-        command: list[str] = []
-        for word in (*words, ";"):
-            if word not in _ENDS:
-                command.append(word)
-            elif command:
-                yield at + 1, command, word
-                command = []
-        at += used
-
-
-def _words(lines: list[str]) -> tuple[list[str], int]:
-    """Return the words of the first command line and how many lines it takes; none for quotes that never end."""
-    text = ""
-    for used, line in enumerate(lines, start=1):
-        if line.endswith("\\"):
-            text += line[:-1] + " "
+    inner = _Bounds(bounds.left, bounds.level + 1)
+    for event in walk(text, scope, line):
+        if not isinstance(event, Called):
             continue
-        text += line
-        try:
-            lexer = shlex.shlex(_REDIRECTED.sub(" > ", text), posix=True, punctuation_chars=";&|()")
-            lexer.whitespace_split = True
-            return list(lexer), used
-        except ValueError:
-            text += "\n"
-    return [], 1
+        if next(bounds.left, None) is None:
+            return
+        for within in written_scripts(event):
+            by_itself = (0, -within.line)  # nobody knows who runs it, and where
+            for one in _started(within.text, within.scope, within.line, inner):
+                yield replace(one, arms=(by_itself, *one.arms))
+        if event.arguments:
+            yield from _of_event(event, inner)
 
 
-def _assignments(words: list[str] | tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Take the assignments from the front of a command, those of ``env`` too."""
-    found: dict[str, str] = {}
-    rest = list(words)
-    while rest and (rest[0] == "env" or _ASSIGNMENT.fullmatch(rest[0])):
-        match = _ASSIGNMENT.fullmatch(rest.pop(0))
-        if match is not None:
-            found[match[1]] = match[2]
-    return found, tuple(rest)
+def _of_event(event: Called, inner: _Bounds) -> Iterator[Started]:
+    """Yield a command, or those of the text that it hands to a shell, each behind what starts the shell."""
+    words = event.arguments
+    if PurePosixPath(words[0].text).name in _PASSED:
+        return
+    found = text_for_shell(words)
+    if found is None:
+        yield _plain(event, words)
+        return
+    scope = event.scope.child()
+    scope.values.update({name: (value,) for name, value in event.own.items()})
+    shell, at = found
+    before = words[:shell]
+    if any(PurePosixPath(one.text).name in _CONTAINERS for one in before):
+        scope = Scope()
+    outside = _plain(event, before)
+    for one in _started(words[at].text, scope, words[at].line, inner):
+        yield replace(
+            one,
+            words=(*outside.words, *one.words, *_parts_behind(words[at + 1 :])),
+            background=one.background or outside.background,
+            lines={**outside.lines, **one.lines},
+            unsaid=one.unsaid | outside.unsaid,
+            arms=(*outside.arms, *one.arms),
+        )
 
 
-def _changed(folder: str | None, target: str) -> str | None:
-    if "$" in target or "`" in target or target.startswith("~") or target == "-":
-        return None
-    return target if target.startswith("/") or folder is None else f"{folder}/{target}"
+def _parts_behind(words: tuple[Argument, ...]) -> tuple[str, ...]:
+    """Return the other parts of ``mpirun a : b``."""
+    texts = [one.text for one in words]
+    return tuple(texts[texts.index(":") :]) if ":" in texts else ()
+
+
+def _plain(event: Called, words: tuple[Argument, ...]) -> Started:
+    values: dict[str, Value] = {**event.scope.values, **{name: (value,) for name, value in event.own.items()}}
+    folder = next(iter(event.scope.values.get(FOLDER, ())), None)
+    return Started(
+        words=tuple(one.text for one in words),
+        line=event.line,
+        variables={name: value[0].text for name, value in values.items() if value and _NAME.fullmatch(name)},
+        lines={one.text.partition("=")[0]: one.line for one in words if one.text.startswith("--")},
+        folder=folder.text if folder is not None and not folder.why else None,
+        background=event.background,
+        unsaid=frozenset(one.text for one in words if one.why),
+        arms=event.arms,
+    )
+
+
+def started_in_image(raw: bytes) -> Iterator[Started]:
+    """Yield every command of a Dockerfile, those that build it and those that its containers start.
+
+    Each instruction runs by itself, in a folder of the image.
+    """
+    bounds = _Bounds()
+    for step in steps(raw.decode("utf-8", errors="replace"), set()):
+        if isinstance(step, Script):
+            found = _started(step.text, step.scope, step.line, bounds)
+        elif isinstance(step, Words) and step.words:
+            found = _of_event(Called(step.words, step.words[0].line, step.scope), bounds)
+        else:
+            continue
+        for one in found:
+            yield replace(one, folder=None, arms=((0, -one.line), *one.arms))

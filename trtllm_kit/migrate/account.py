@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from trtllm_kit.findings import Finding, errors
@@ -59,15 +60,16 @@ class Account:
 
     @property
     def next_steps(self) -> tuple[str, ...]:
-        """What to run next, in order."""
-        model = self.model or "MODEL"
+        """What to run next from where the migration was run, in order."""
+        model = quote(self.model) if self.model else "MODEL"
+        profile = quote(f"{self.asked.out}/profile.yaml" if self.asked.out else "profile.yaml")
         steps = () if self.model else _DESCRIBED if self.planned_for else _WITHOUT_MODEL
         return (
             *steps,
-            f"trtkit plan {model} --profile profile.yaml",
-            f"trtkit convert {model} --profile profile.yaml --out checkpoint",
-            "trtkit build checkpoint --profile profile.yaml --out engine",
-            "trtkit deploy engine --profile profile.yaml --out repository-to-serve",
+            f"trtkit plan {model} --profile {profile}",
+            f"trtkit convert {model} --profile {profile} --out checkpoint",
+            f"trtkit build checkpoint --profile {profile} --out engine",
+            f"trtkit deploy engine --profile {profile} --out repository-to-serve",
             "trtkit migrate compare OLD_URL NEW_URL",
         )
 

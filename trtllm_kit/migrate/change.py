@@ -37,6 +37,8 @@ class Row:
     @property
     def changes(self) -> bool:
         """Whether the text of the document is another one."""
+        if self.before == self.after == UNSAID:
+            return False
         return self.key != self.to or self.before != self.after or type(self.before) is not type(self.after)
 
 

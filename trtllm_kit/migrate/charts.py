@@ -6,16 +6,15 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trtllm_kit.lint.yaml_text import YamlError
 from trtllm_kit.migrate.found import Reader, Setting, Where
-from trtllm_kit.migrate.manifests import at, is_compose, resources, variables
+from trtllm_kit.migrate.manifests import is_compose, resources, variables
 from trtllm_kit.migrate.named import Named, releases_in, serves
 from trtllm_kit.migrate.options import unread
 from trtllm_kit.migrate.programs import Text, is_program, mentions, read_words
 from trtllm_kit.migrate.scripts import Said, Shell, read_shell
-from trtllm_kit.migrate.shell_values import Argument, Scope
-from trtllm_kit.migrate.yaml_places import Document, Path, documents
+from trtllm_kit.shell.values import Argument, Scope
 from trtllm_kit.upstream.program_options import BUILD, SERVE, options_of
+from trtllm_kit.yaml_lines import Document, Path, YamlError, documents
 
 _ENVIRONMENT = frozenset({"env", "extraEnv", "envVars", "environment", "extraEnvVars"})
 _STARTS = frozenset({"command", "args", "extraArgs", "entrypoint"})
@@ -90,9 +89,9 @@ class _Values:
 
     def _words(self, value: list[Any], path: Path) -> Iterator[Said]:
         """Read a list of words: a command with its options, behind the command beside it."""
-        before = at(self._document.value, (*path[:-1], "command")) if path[-1] == "args" else None
+        before = self._document.at((*path[:-1], "command")) if path[-1] == "args" else None
         given = [Argument(str(one), self._document.line((*path, number))) for number, one in enumerate(value)]
-        if path[-1] == "command" and isinstance(at(self._document.value, (*path[:-1], "args")), list):
+        if path[-1] == "command" and isinstance(self._document.at((*path[:-1], "args")), list):
             return
         for number, one in enumerate(before if isinstance(before, list) else ()):
             given.insert(number, Argument(str(one), self._document.line((*path[:-1], "command", number))))
@@ -125,7 +124,7 @@ class _Values:
         others: dict[str, list[Path]] = {}
         for path in self._left:
             name = _CAPITAL.sub("_", str(path[-1])).lower().replace("-", "_")
-            value = at(self._document.value, path)
+            value = self._document.at(path)
             if name in known:
                 why = f"its meaning is in the chart's templates; {name} is an option of the same name"
                 where = Where(self._file, self._document.line(path))
@@ -133,7 +132,7 @@ class _Values:
             else:
                 others.setdefault(str(path[0]), []).append(path)
         for top, paths in others.items():
-            shown = ", ".join(".".join(map(str, path[1:])) or str(at(self._document.value, path)) for path in paths)
+            shown = ", ".join(".".join(map(str, path[1:])) or str(self._document.at(path)) for path in paths)
             where = Where(self._file, self._document.line(paths[0]))
             yield unread(where, f"{top}: {shown}", "values of the chart, whose meaning is in its templates")
 
@@ -160,7 +159,7 @@ def _compose(document: Document, shell: Shell) -> Iterator[Said]:
             for number, one in enumerate(body.get(key) or ()):
                 yield Setting(Reader.CONTAINER, name, one, Where(shell.file, document.line((*path, key, number))))
         devices = (*path, "deploy", "resources", "reservations", "devices")
-        for number, one in enumerate(at(document.value, devices) or ()):
+        for number, one in enumerate(document.at(devices) or ()):
             count = one.get("count") if isinstance(one, Mapping) else None
             if count is not None:
                 yield Setting(
@@ -171,7 +170,7 @@ def _compose(document: Document, shell: Shell) -> Iterator[Said]:
 def _command(document: Document, path: Path, scope: Scope, shell: Shell) -> Iterator[Said]:
     given: list[Argument] = []
     for key in ("entrypoint", "command"):
-        value, line = at(document.value, (*path, key)), document.line((*path, key))
+        value, line = document.at((*path, key)), document.line((*path, key))
         if isinstance(value, list):
             given += [Argument(str(one), document.line((*path, key, number))) for number, one in enumerate(value)]
         elif isinstance(value, str):

@@ -55,7 +55,7 @@ def _marked(row: Row, winner: Row | None) -> Row:
     if winner is None or row.value is None or row.value == winner.value:
         return row
     later = "the later one holds" if winner.setting.reader is row.setting.reader else "the other one comes first"
-    note = f"overruled by {winner.setting.reader.value} at {winner.setting.where} ({winner.setting.value!r}): {later}"
+    note = f"overruled by {winner.setting.reader.value} at {winner.setting.where} ({winner.shown!r}): {later}"
     return replace(row, overruled_by=winner.setting.where, note=f"{row.note}; {note}" if row.note else note)
 
 

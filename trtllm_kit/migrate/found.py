@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+HIDDEN = "(a secret, not shown)"
+"""What stands in a report for a secret, which stays in the file where it was found."""
+
 
 class Reader(StrEnum):
     """The program that reads a setting: it gives a name its meaning."""

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from trtllm_kit.errors import UsageError
 from trtllm_kit.migrate.chosen import choose, written
-from trtllm_kit.migrate.found import Found, Reader, Where
+from trtllm_kit.migrate.found import Found, Reader, Setting, Where
 from trtllm_kit.migrate.meaning import rows_of
 from trtllm_kit.spec.hardware import Hardware
 from trtllm_kit.upstream.engine_settings import gpu_named
 
 _RANKS = ("world_size", "mapping.world_size", "pretrained_config.mapping.world_size")
+_DEVICES = "gpu_device_ids"
+_PROCESSES = ("n", "np", "c")
+_GPUS = ("gpus", "nvidia.com/gpu", "resources.limits.nvidia.com/gpu", "resources.requests.nvidia.com/gpu")
 _HINTS = ("cluster_key", "gpu_product", "nvidia.com/gpu.product", "node_selector.nvidia.com/gpu.product")
 
 
@@ -61,11 +65,31 @@ def _ask(why: str, machines: Mapping[str, Hardware]) -> UsageError:
 
 
 def gpus_of(found: Found, release: str) -> int:
-    """Return the GPUs that the migrated deployment needs, as far as the files say it: the ranks of all copies."""
+    """Return the GPUs that the migrated deployment needs, as far as the files say it: the ranks of all copies.
+
+    A copy has the ranks of its split, or as many as are started, or the GPUs of its pods, whichever is more.
+    """
     keys = {key: row.value for key, row in written(choose(rows_of(found, release))).items()}
-    split = [keys.get(f"parallelism.{name}", 1) for name in ("tensor", "pipeline", "replicas")]
-    ranks = (one.value for one in found.settings if one.name in _RANKS)
-    return max(int(math.prod(split)), *(value for value in ranks if isinstance(value, int)), 1)
+    split = math.prod(int(keys.get(f"parallelism.{name}", 1)) for name in ("tensor", "pipeline"))
+    ranks = (one.value for one in found.settings if one.name in _RANKS or _is_processes(one))
+    started = max((value for value in ranks if isinstance(value, int) and not isinstance(value, bool)), default=1)
+    whole = max(split, started, _gpus_of_pods(found)) * int(keys.get("parallelism.replicas", 1))
+    return max(whole, *(len(re.findall(r"\d+", str(one.value))) for one in found.settings if one.name == _DEVICES), 1)
+
+
+def _is_processes(setting: Setting) -> bool:
+    return setting.reader is Reader.MPI and setting.name in _PROCESSES
+
+
+def _gpus_of_pods(found: Found) -> int:
+    """Return the GPUs of one copy's pods: those of the largest container, in each pod of a group."""
+    gpus, pods = 1, 1
+    for setting in found.settings:
+        size = str(setting.value)
+        if setting.reader is Reader.CONTAINER and size.isdecimal():
+            gpus = max(gpus, int(size)) if setting.name in _GPUS else gpus
+            pods = max(pods, int(size)) if setting.name == "group_size" else pods
+    return gpus * pods
 
 
 def model_folders(found: Found) -> tuple[str, ...]:

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
-from trtllm_kit.lint.yaml_text import YamlError
+from trtllm_kit.lint.manifests import pods
 from trtllm_kit.migrate.found import Reader, Setting, Where
 from trtllm_kit.migrate.named import Named, releases_in, serves
 from trtllm_kit.migrate.options import unread
 from trtllm_kit.migrate.programs import Text, mentions, read_words
 from trtllm_kit.migrate.repositories import read_model
 from trtllm_kit.migrate.scripts import Said, Shell, read_shell
-from trtllm_kit.migrate.shell_values import Argument, Scope
-from trtllm_kit.migrate.yaml_places import Document, Path, documents
+from trtllm_kit.shell.values import Argument, Scope
+from trtllm_kit.yaml_lines import Document, Path, YamlError, documents
 
 _GPU = "nvidia.com/gpu"
 _PRODUCT = "nvidia.com/gpu.product"
 _SHM = "/dev/shm"  # noqa: S108  the place itself, no file in it
-_MOST_LEVELS = 12
+_WAITS = frozenset({"sleep", "tail", "pause"})
 _VARIABLE = re.compile(r"\$\$|\$\((\w+)\)")
 _RESOURCES = {_GPU: "gpus", "memory": "memory", "cpu": "cpu"}
 
@@ -35,9 +36,16 @@ def read_manifests(raw: bytes, shell: Shell) -> Iterator[Said]:
         yield unread(Where(shell.file, error.line), text, why)
         return
     for document in found:
-        for path in _pods(document.value, ()):
+        for path in pods(document.value):
             yield from _pod(document, path, shell)
         yield from _texts(document, shell)
+
+
+def _waits(words: list[Argument]) -> bool:
+    """Whether a container starts what does nothing, by itself or as all that a shell is given: a worker of a group."""
+    texts = [words[0].text, *(two.text for one, two in pairwise(words) if one.text.startswith("-") and "c" in one.text)]
+    last = texts[-1].split()
+    return bool(last) and last[0].rpartition("/")[2] in _WAITS and not set(last) & {"&&", "||", ";", "|"}
 
 
 def is_compose(value: object) -> bool:
@@ -46,30 +54,8 @@ def is_compose(value: object) -> bool:
     return isinstance(services, Mapping) and any("image" in _mapping(one) for one in services.values())
 
 
-def _pods(value: object, path: Path) -> Iterator[Path]:
-    """Yield the places of what has containers, however deep a kind of the cluster holds it."""
-    if len(path) > _MOST_LEVELS:
-        return
-    if isinstance(value, Mapping) and isinstance(value.get("containers"), list):
-        yield path
-        return
-    inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in inside:
-        yield from _pods(inner, (*path, key))
-
-
-def at(value: Any, path: Path) -> Any:
-    """Return what lies at a place; None where there is nothing."""
-    for key in path:
-        if isinstance(value, Mapping):
-            value = value.get(key)
-        else:
-            value = value[key] if isinstance(value, list) and isinstance(key, int) and key < len(value) else None
-    return value
-
-
 def _pod(document: Document, path: Path, shell: Shell) -> Iterator[Said]:
-    pod = _mapping(at(document.value, path))
+    pod = _mapping(document.at(path))
     said: list[Said] = []
     for kind in ("initContainers", "containers"):
         for number, _ in enumerate(_list(pod.get(kind))):
@@ -94,7 +80,7 @@ def _around(document: Document, path: Path, pod: Mapping[str, Any], file: str) -
             where = Where(file, document.line((*path, "volumes", number, "emptyDir", "sizeLimit")))
             yield Setting(Reader.CONTAINER, "shm_size", memory["sizeLimit"], where)
     for end in range(len(path), -1, -1):
-        above = _mapping(at(document.value, path[:end]))
+        above = _mapping(document.at(path[:end]))
         for key, name in (("replicas", "replicas"), ("size", "group_size")):
             if isinstance(above.get(key), int):
                 yield Setting(Reader.CONTAINER, name, above[key], Where(file, document.line((*path[:end], key))))
@@ -102,7 +88,7 @@ def _around(document: Document, path: Path, pod: Mapping[str, Any], file: str) -
 
 def container(document: Document, path: Path, shell: Shell) -> Iterator[Said]:
     """Yield what one container says; nothing for one that neither builds nor serves."""
-    body = _mapping(at(document.value, path))
+    body = _mapping(document.at(path))
     image, scope = body.get("image"), Scope()
     environment = list(variables(document, (*path, "env"), scope, shell.file))
     given = _given(document, path, scope)
@@ -114,7 +100,7 @@ def container(document: Document, path: Path, shell: Shell) -> Iterator[Said]:
         where = Where(shell.file, document.line((*path, "image")))
         yield Setting(Reader.CONTAINER, "image", image, where)
         yield from (Named(name, where) for name in releases_in(image))
-    if given and not read:
+    if given and not read and not _waits(given):
         whole = " ".join(one.text for one in given)
         yield unread(Where(shell.file, given[0].line), whole, "it names no program whose options are known")
     yield from read
@@ -137,7 +123,7 @@ def _given(document: Document, path: Path, scope: Scope) -> list[Argument]:
     """Return the words that a container starts with, ``$(NAME)`` filled in."""
     found: list[Argument] = []
     for key in ("command", "args"):
-        for number, word in enumerate(_list(at(document.value, (*path, key)))):
+        for number, word in enumerate(_list(document.at((*path, key)))):
             found.append(_filled(str(word), document.line((*path, key, number)), scope))
     return found
 
@@ -163,7 +149,7 @@ def _filled(text: str, line: int, scope: Scope) -> Argument:
 
 def variables(document: Document, path: Path, scope: Scope, file: str) -> Iterator[Said]:
     """Yield environment variables, a list of names with values or a mapping, and set them."""
-    held = at(document.value, path)
+    held = document.at(path)
     pairs: list[tuple[Path, str, Any]] = []
     if isinstance(held, Mapping):
         pairs = [((*path, str(name)), str(name), value) for name, value in held.items()]
@@ -198,7 +184,7 @@ def _text(value: object) -> str | None:
 def resources(document: Document, path: Path, file: str) -> Iterator[Said]:
     """Yield the GPUs, memory and CPUs that are asked for."""
     for kind in ("limits", "requests"):
-        for key, value in _mapping(at(document.value, (*path, kind))).items():
+        for key, value in _mapping(document.at((*path, kind))).items():
             if key in _RESOURCES:
                 shown = int(value) if str(value).isdigit() else value
                 yield Setting(Reader.CONTAINER, _RESOURCES[key], shown, Where(file, document.line((*path, kind, key))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trtllm_kit.migrate.around import Around, setting_kind
+from trtllm_kit.migrate.around import Around
 from trtllm_kit.migrate.found import Found, Reader, Setting
 from trtllm_kit.migrate.row import Row
 from trtllm_kit.migrate.together import read_together
@@ -30,7 +30,7 @@ def rows_of(found: Found, to: str, capability: int = 0) -> tuple[Row, ...]:
 def _row(setting: Setting, around: Around) -> Row:
     if setting.reader is Reader.ENVIRONMENT:
         return variable_row(setting, around.to)
-    kind, name = setting_kind(setting)
+    kind, name = around.kind(setting)
     known = meaning(kind, name, setting.value, setting.model)
     if known is None:
         return Row(
@@ -46,6 +46,7 @@ def _row(setting: Setting, around: Around) -> Row:
         lost=known.lost,
         instead=known.instead,
         note=known.note,
+        secret=known.secret,
     )
     if known.asks_nothing(setting.value) and known.part not in ("algo", "qformat", "kv_algo"):
         return _not_asked(row, known)
@@ -97,11 +98,12 @@ def _unfit(row: Row, wanted: str) -> Row:
 
 def _in_release(row: Row, to: str) -> Row:
     """Return the row, without an equivalent where the release does not take the key of the LLM API."""
-    if row.value is None or row.key or llm_api_key(to, row.llm) is not None or _inside(to, row.llm):
+    by_kind = row.key.startswith("speculation.")  # what that section takes follows from its kind: the plan asks
+    if row.value is None or not row.llm or by_kind or llm_api_key(to, row.llm) is not None or _inside(to, row.llm):
         return row
     return replace(
         row, how="none", value=None, lost=f"LLM-API key {row.llm}, which release {to} does not take",
-        instead=row.instead or "leave it out",
+        instead=row.instead or "nothing: the release's own default holds",
     )  # fmt: skip
 
 

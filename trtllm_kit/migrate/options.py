@@ -6,12 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 
 from trtllm_kit.light import dataclass
-from trtllm_kit.migrate.found import Reader, Setting, Unread, Where
-from trtllm_kit.migrate.shell_values import Argument
+from trtllm_kit.migrate.found import HIDDEN, Reader, Setting, Unread, Where
+from trtllm_kit.shell.values import Argument
+from trtllm_kit.spec.system_text import looks_secret
 from trtllm_kit.upstream.program_options import BUILD, Option, near_option, options_of
 
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?")
 _MOST_SHOWN = 4_000
+_ASSIGNED = re.compile(r"(?P<before>(?P<name>\w+)=|--(?P<option>[\w-]+) )(?P<value>(?!\$|-)\S+)")
 Said = Setting | Unread
 
 
@@ -57,9 +59,15 @@ def stray(one: Given, program: str, file: str) -> Unread:
     return unread(Where(file, one.line), one.text, f"no option of {program} takes it")
 
 
+def _open(match: re.Match[str]) -> str:
+    """Return words that give a name a value, without the value of a secret."""
+    name = (match["name"] or match["option"]).replace("-", "_")
+    return f"{match['before']}{HIDDEN}" if looks_secret(name, match["value"]) else match[0]
+
+
 def unread(where: Where, text: str, why: str) -> Unread:
-    """Return what cannot be read, cut to a readable length."""
-    plain = " ".join(text.replace("\\\n", " ").split())
+    """Return what cannot be read, cut to a readable length and without the secrets in it."""
+    plain = _ASSIGNED.sub(_open, " ".join(text.replace("\\\n", " ").split()))
     return Unread(where, plain if len(plain) <= _MOST_SHOWN else f"{plain[:_MOST_SHOWN]}...", why)
 
 

@@ -35,6 +35,8 @@ class Asked:
     name: str
     source: str
     """What was migrated, as the operator called it."""
+    out: str = ""
+    """Folder that is written, as the operator called it; empty for none."""
 
 
 @dataclass(frozen=True)

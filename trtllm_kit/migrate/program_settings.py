@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 
 from trtllm_kit.migrate.found import Reader, Setting, Unread, Where
 from trtllm_kit.migrate.options import given, read_options, said_of, stray, unread
-from trtllm_kit.migrate.shell_values import Argument, not_set
-from trtllm_kit.migrate.shell_words import Word, tokens
+from trtllm_kit.shell.values import Argument, not_set
+from trtllm_kit.shell.words import Word, tokens
 from trtllm_kit.upstream.environment import ranges_of
 
 Said = Setting | Unread

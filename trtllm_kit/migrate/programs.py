@@ -11,7 +11,9 @@ from trtllm_kit.migrate.found import Reader, Setting, Unread, Where
 from trtllm_kit.migrate.named import Named, checked_out, releases_in, serves
 from trtllm_kit.migrate.options import Given, given, said_of, unread
 from trtllm_kit.migrate.program_settings import READERS, environment, program_settings
-from trtllm_kit.migrate.shell_values import Argument, Scope
+from trtllm_kit.shell.values import Argument, Scope
+from trtllm_kit.shell.walk import SHELLS
+from trtllm_kit.shell.within import SAYS, text_for_shell
 from trtllm_kit.upstream.program_options import is_distinct
 
 Said = Setting | Unread | Named
@@ -21,13 +23,6 @@ _OTHERS = frozenset({"trtllm-refit", "trtllm-prune", "trtllm-bench", "hf_ptq.py"
 """Programs of the same road whose options nobody reads here."""
 _MPI = frozenset({"mpirun", "mpiexec", "mpirun.real"})
 _CONTAINERS = frozenset({"docker", "podman", "nvidia-docker"})
-_SHELLS = frozenset({"bash", "sh", "dash", "zsh"})
-_SAYS = frozenset({
-    "echo", "printf", "cat", "grep", "ls", "which", "test", "[", "[[", "alias", "type", "cp", "mv", "rm", "ln", "chmod",
-    "chown", "mkdir", "touch", "tar", "sed", "awk", "wget", "curl", "git", "rsync", "scp", "diff", "less", "head",
-    "tail", "apt", "apt-get", "pip", "pip3", "kill", "pkill", "pgrep", "killall", "cd",
-})  # fmt: skip
-"""Programs to which the name of another one is but a word."""
 _HANDS_ON = frozenset({
     "docker", "podman", "kubectl", "sudo", "su", "ssh", "nohup", "timeout", "nice", "stdbuf", "env", "exec", "time",
     "tmux", "screen", "command", "setsid",
@@ -53,7 +48,7 @@ def read_words(words: Words, scope: Scope, file: str, version: str) -> Iterator[
     yield from (
         Named(name, Where(file, words[0].line)) for name in checked_out(names[:2] + [one.text for one in words[2:]])
     )
-    if not names or names[0] in _SAYS:
+    if not names or names[0] in SAYS:
         if {"then", "do"} & {*names} and any(map(is_program, names)):
             whole = " ".join(one.text for one in words)
             yield unread(Where(file, words[0].line), whole, "then and do stand behind a semicolon or on their own line")
@@ -72,8 +67,8 @@ def read_words(words: Words, scope: Scope, file: str, version: str) -> Iterator[
         yield from _container(rest[1:], scope, file, version)
     elif name in _MPI:
         yield from _mpi(rest, scope, file, version)
-    elif name in _SHELLS:
-        yield from _shell(rest, scope)
+    elif name in SHELLS:
+        yield from _shell(words[at:], scope)
     elif name in _OTHERS:
         whole = " ".join(one.text for one in words[at:])
         yield unread(Where(file, words[at].line), whole, f"the options of {name} are read by no part of trtkit")
@@ -105,13 +100,9 @@ def _first(names: list[str], words: Words) -> int | None:
         after = names[at + 1] if at + 1 < len(names) else ""
         if is_program(name) or name in _MPI or words[at].text in _MODULES:
             return at
-        if (name in _CONTAINERS and after == "run") or (name in _SHELLS and _has_text(words[at + 1 :])):
+        if (name in _CONTAINERS and after == "run") or (name in SHELLS and text_for_shell(words[at:]) is not None):
             return at
     return None
-
-
-def _has_text(words: Words) -> bool:
-    return any(one.text.startswith("-") and one.text.endswith("c") for one in words[:3])
 
 
 def _elsewhere(names: list[str], words: Words, scope: Scope, file: str) -> Iterator[Said | Text]:
@@ -221,7 +212,7 @@ def _mpi(words: Words, scope: Scope, file: str, version: str) -> Iterator[Said |
 
 def _shell(words: Words, scope: Scope) -> Iterator[Said | Text]:
     """Yield the text of ``bash -c text``."""
-    for at, one in enumerate(words[:-1]):
-        if one.text.startswith("-") and one.text.endswith("c"):
-            yield Text(words[at + 1].text, words[at + 1].line, scope.child())
-            return
+    found = text_for_shell(words)
+    if found is not None:
+        text = words[found[1]]
+        yield Text(text.text, text.line, scope.child())

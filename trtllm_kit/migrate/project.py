@@ -13,12 +13,12 @@ from trtllm_kit.errors import CannotDo, NotLinted, storage_error
 from trtllm_kit.light import dataclass
 from trtllm_kit.lint.kinds import LOOKED_FOR, is_manifest, kind_of
 from trtllm_kit.lint.read import read_bytes
-from trtllm_kit.lint.yaml_text import YamlError, parse_yaml
 from trtllm_kit.migrate.keys import sections
+from trtllm_kit.shell.dockerfile import NAMES as DOCKERFILES
 from trtllm_kit.upstream.llm_api import llm_api_keys
+from trtllm_kit.yaml_lines import YamlError, parse_yaml
 
 _PASSED = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".tox", ".venv", "venv", "site-packages"})
-_DOCKERFILE = re.compile(r"(?:Dockerfile|Containerfile)(?:\..+)?|.+\.(?:dockerfile|Dockerfile)")
 SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
 _PROFILE = frozenset({"trtllm_version", "hardware", "base"})
 _MOST_FILES, _MOST_LEVELS = 20_000, 24
@@ -120,7 +120,7 @@ class _Walk:
         self.files += 1
         if path.suffix in SCRIPTS:
             self._add(path, What.SCRIPT)
-        elif _DOCKERFILE.fullmatch(path.name):
+        elif DOCKERFILES.fullmatch(path.name):
             self._add(path, What.DOCKERFILE)
         elif path.suffix in (".yaml", ".yml"):
             self._yaml(path)

@@ -29,23 +29,20 @@ def text(account: Account, *, verbose: bool = False) -> str:
         rows = [row for row in account.rows if row.how == how]
         if rows and (verbose or how in ("none", "approximate")):
             lines += ["", TITLES[how], *(line for row in rows for line in _told(row))]
-    lines += _listed("Not read", (f"{one.where}: {_short(one.text)}\n    {one.why}" for one in account.found.unread))
+    lines += _listed("Not read", *((f"{one.where}: {_short(one.text)}", one.why) for one in account.found.unread))
     lines += _listed(
-        "Written although no file says it", (f"{one.key}: {one.value}\n    {one.why}" for one in account.assumed)
+        "Written although no file says it", *((f"{one.key}: {one.value}", one.why) for one in account.assumed)
     )
     lines += _listed(
-        "The plan says", (f"{one.severity} {one.rule}: {one.message} Try: {one.suggestion}" for one in account.findings)
+        "The plan says",
+        *((f"{one.severity} {one.rule}: {one.message}", f"try: {one.suggestion}") for one in account.findings),
     )
     lines += _listed(
         "Prometheus rules",
-        (f"line {one.line} {one.name}: {_fate(one.fate)} {'; '.join(one.notes)}" for one in account.rules),
+        *((f"line {one.line} {one.name}: {_fate(one.fate)}", *one.notes) for one in account.rules),
     )
-    lines += _listed("Next", account.next_steps)
-    return "\n".join(_safe(line) for line in lines)
-
-
-def _safe(line: str) -> str:
-    return "\n".join(printable(part) for part in line.split("\n"))
+    lines += _listed("Next", *((step,) for step in account.next_steps))
+    return "\n".join(map(printable, lines))
 
 
 def _head(account: Account) -> str:
@@ -60,8 +57,9 @@ def _counted(account: Account) -> str:
     return f"{counted(len(account.rows), 'setting')}: {told}; {counted(len(account.found.unread), 'place')} not read"
 
 
-def _listed(title: str, items: Iterable[str]) -> list[str]:
-    lines = [f"  {item}" for item in items]
+def _listed(title: str, *items: tuple[str, ...]) -> list[str]:
+    """Return a list under its title, the later lines of each item further in; nothing for an empty one."""
+    lines = [f"{'    ' if place else '  '}{line}" for item in items for place, line in enumerate(item)]
     return ["", title, *lines] if lines else []
 
 
@@ -80,7 +78,7 @@ def _told(row: Row) -> Iterator[str]:
 def _setting(row: Row) -> str:
     setting = row.setting
     model = f" of model {setting.model}" if setting.model else ""
-    return f"{setting.name} = {_short(setting.value)} ({setting.reader.value}{model})"
+    return f"{setting.name} = {_short(row.shown)} ({setting.reader.value}{model})"
 
 
 def _short(value: object) -> str:
@@ -96,7 +94,7 @@ def _becomes(row: Row) -> str:
 
 
 def _fate(fate: str) -> str:
-    return {"same": "stays as it is", "rewritten": "rewritten:", "none": "left out:"}[fate]
+    return {"same": "stays as it is", "rewritten": "rewritten", "none": "left out"}[fate]
 
 
 def markdown(account: Account) -> str:
@@ -172,7 +170,7 @@ def _more(account: Account) -> Iterator[str]:
             "## Prometheus rules",
             _table(
                 ("line", "rule", "what became of it", "why"),
-                [(str(one.line), one.name, _fate(one.fate).rstrip(":"), "; ".join(one.notes)) for one in account.rules],
+                [(str(one.line), one.name, _fate(one.fate), "; ".join(one.notes)) for one in account.rules],
             ),
         )
     yield from (

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trtllm_kit.migrate.found import Setting, Where
+from trtllm_kit.migrate.found import HIDDEN, Setting, Where
 from trtllm_kit.plan.llm_options import SECTION
+from trtllm_kit.spec.system_text import looks_secret
 from trtllm_kit.upstream.engine_settings import How
 
 
@@ -31,6 +32,15 @@ class Row:
     """Why it is dropped, or what else there is to know."""
     overruled_by: Where | None = None
     """Where another setting says otherwise, which holds."""
+    secret: bool = False
+    """Whether its value is a secret whatever its name."""
+
+    @property
+    def shown(self) -> object:
+        """The setting's value as a report may show it: a secret stays in the file where it was found."""
+        name, value = self.setting.name, self.setting.value
+        open_to_all = value is None or isinstance(value, dict) or str(value).startswith("$")
+        return HIDDEN if not open_to_all and (self.secret or looks_secret(name, str(value))) else value
 
     @property
     def writes(self) -> bool:
@@ -50,7 +60,7 @@ class Row:
             "reader": setting.reader.value,
             "model": setting.model,
             "name": setting.name,
-            "value": setting.value,
+            "value": self.shown,
             "means": self.means,
             "how": self.how,
             "key": self.place if self.value is not None else self.key,

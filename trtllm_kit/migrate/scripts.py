@@ -11,9 +11,10 @@ from trtllm_kit.migrate.named import Named
 from trtllm_kit.migrate.options import unread
 from trtllm_kit.migrate.program_settings import environment, is_set_for_the_server
 from trtllm_kit.migrate.programs import Text, is_program, mentions, read_words
-from trtllm_kit.migrate.shell_values import Argument, Scope
-from trtllm_kit.migrate.shell_walk import Called, Event, Exported, Load, walk
-from trtllm_kit.migrate.shell_words import Broken, Here
+from trtllm_kit.shell.values import Argument, Scope
+from trtllm_kit.shell.walk import Called, Event, Exported, Load, walk
+from trtllm_kit.shell.within import target_of, written_script
+from trtllm_kit.shell.words import Broken, Here
 
 Said = Setting | Unread | Named
 _MOST_LEVELS = 6
@@ -85,17 +86,15 @@ def _called(event: Called, shell: Shell) -> Iterator[Said | Text]:
 def _here(here: Here, event: Called, shell: Shell, exported: list[Exported], level: int) -> Iterator[Said]:
     """Yield what a text says that the script writes into a file or hands to a program."""
     names = [one.text.rpartition("/")[2] for one in event.arguments]
-    target = next((name for name in (*event.targets, *names[1:]) if not name.startswith("-")), "")
+    target, script = target_of(event), written_script(here, event)
     where = Where(shell.file, here.line)
     if names and names[-1] in ("bash", "sh", "-s"):
         return  # the walk went through it
     if _MANIFEST.search(here.text) and shell.manifest is not None:
         yield from shell.manifest(here.text, here.line)
-    elif target.endswith((".sh", ".bash")) or here.text.startswith("#!"):
-        scope = event.scope.copy() if here.expands else Scope(used=event.scope.used)
-        text = here.text.replace("\\$", "$") if here.expands else here.text
+    elif script is not None:
         if level < _MOST_LEVELS:
-            yield from _events(text, shell, scope, here.line, exported, level + 1)
+            yield from _events(script.text, shell, script.scope, script.line, exported, level + 1)
     elif _DOCUMENT.search(target):
         yield unread(
             where, _begin(here.text), f"a document that the script writes into {target}: give it to trtkit by itself"

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
+from trtllm_kit.errors import NotMoved
 from trtllm_kit.findings import Finding
 from trtllm_kit.light import dataclass
 from trtllm_kit.lint.report import Located
-from trtllm_kit.lint.yaml_text import YamlError, parse_yaml
 from trtllm_kit.migrate.change import UNSAID, How, Row
-from trtllm_kit.migrate.keys import Leaf, get, takes
-from trtllm_kit.migrate.moves import LIMITS
+from trtllm_kit.migrate.keys import Leaf, takes
+from trtllm_kit.migrate.serve_precedence import Said, other_winner
+from trtllm_kit.migrate.serve_unread import left_calls, left_documents
 from trtllm_kit.migrate.serve_words import DOCUMENT, Given, Option, Script, commands_of
 from trtllm_kit.migrate.yaml_file import Rewritten, rewritten
 from trtllm_kit.plan.given.serving import unknown
-from trtllm_kit.upstream.llm_api import limits_section, llm_api_key
-from trtllm_kit.upstream.precedence import Precedence, key_of_option, precedence
+from trtllm_kit.upstream.precedence import key_of_option, precedence
 from trtllm_kit.upstream.serve_options import (
     ServeOption,
     option_anywhere,
@@ -27,6 +27,7 @@ from trtllm_kit.upstream.serve_options import (
     option_of_flag,
     serve_options,
 )
+from trtllm_kit.yaml_lines import YamlError, parse_yaml
 
 Reader = Callable[[str], Mapping[str, Any] | None]
 """Gives the document that a command names by a path; None where it cannot be read."""
@@ -41,27 +42,77 @@ def serve_rewritten(
     Documents that stand in other files are read and not changed; a row says what to write into them.
     """
     script = Script(text)
-    rows: list[Row] = []
-    problems: list[Located] = []
-    notes: list[str] = []
-    held: dict[str, Mapping[str, Any]] = {}
-    for here in script.documents():
-        held[here.file] = _data(here.text)
-        made = rewritten(here.text.encode(), file, source, target, keep_behaviour=keep_behaviour)
-        script.replace_document(here, made.text)
-        rows += (_moved_down(row, here.line - 1) for row in made.rows)
-        problems += (_down(one, here.line - 1) for one in made.problems)
-        notes += made.notes
-    for given in commands_of(script):
-        command = _Command(given, source, target, _document_of(given, held, reader))
-        rows += command.rows()
-        problems += (Located(finding, file, line) for finding, line in command.problems())
-        notes += command.notes()
-        for edit in command.edits:
-            script.replace_option(*edit)
+    moved = _Moved([], [], [], [])
+    held = _documents(script, moved, file, (source, target), keep_behaviour=keep_behaviour)
+    calls = list(commands_of(script))
+    for given in calls:
+        command = _Command(given, source, target, document_of(given, held, reader))
+        rows = list(command.rows())
+        unwritten = {
+            (one.name, one.line) for one in command.edits if not script.replace_option(one, *command.edits[one])
+        }
+        moved.rows.extend(_by_hand(row) if (row.key, row.line) in unwritten else row for row in rows)
+        moved.problems.extend(Located(finding, file, line) for finding, line in command.problems())
+        moved.notes.extend(command.notes(held))
+    moved.notes.extend(left_calls(text, calls))
+    if not (calls or held or moved.notes):
+        raise NotMoved(
+            f"{file} has nothing to carry over",
+            why="it calls no trtllm-serve and writes no LLM-API document",
+            hint="trtkit migrate engine, for what builds or serves an engine",
+        )
+    notes = tuple(dict.fromkeys(moved.notes))
     return Rewritten(
-        "trtllm-serve command", text, script.text(), tuple(rows), tuple(problems), tuple(dict.fromkeys(notes))
+        "trtllm-serve command",
+        text,
+        script.text(),
+        tuple(moved.rows),
+        tuple(moved.problems),
+        notes,
+        tuple(moved.unresolved),
     )
+
+
+class _Moved(NamedTuple):
+    """What is told of a script."""
+
+    rows: list[Row]
+    problems: list[Located]
+    unresolved: list[Located]
+    notes: list[str]
+
+
+def _documents(
+    script: Script, moved: _Moved, file: str, between: tuple[str, str], *, keep_behaviour: bool
+) -> dict[str, Mapping[str, Any] | None]:
+    """Carry the documents over that a script writes itself; return those of the old release by the file's name.
+
+    None stands for one of which only pieces are known.
+    """
+    held: dict[str, Mapping[str, Any] | None] = {}
+    documents = list(script.documents())
+    left = left_documents(documents)
+    for here in documents:
+        held[here.file] = None if here.is_piece else _data(here.text)
+        if here.line in left:
+            moved.notes.append(f"line {here.line}: {here.file} stays as it is: {left[here.line]}")
+            continue
+        made = rewritten(here.text.encode(), file, *between, keep_behaviour=keep_behaviour)
+        if made.changed:
+            script.replace_document(here, made.text)
+        moved.rows.extend(_moved_down(row, here.line - 1) for row in made.rows)
+        moved.problems.extend(_down(one, here.line - 1) for one in made.problems)
+        moved.unresolved.extend(_down(one, here.line - 1) for one in made.unresolved)
+        moved.notes.extend(f"from line {here.line} on, {here.file}: {note}" for note in made.notes)
+    return held
+
+
+def _by_hand(row: Row) -> Row:
+    """Return the row of an option that could not be written where it stands."""
+    becomes = row.to if row.after in (UNSAID, True) else f"{row.to} {_text(row.after)}"
+    do = f"write {becomes} there" if row.to else "take it out there"
+    why = f"{row.why}; it stands in a text that another shell reads otherwise: {do}"
+    return Row(row.key, row.before, row.key, row.before, How.LOST, why, row.certainty, row.line)
 
 
 @dataclass(frozen=True)
@@ -92,19 +143,19 @@ class _Command:
     def __init__(self, given: Given, source: str, target: str, document: Mapping[str, Any] | None) -> None:
         self.given, self.source, self.target, self.document = given, source, target, document
         self.program = given.program
-        self.edits: list[tuple[Option, str | None, str | bool]] = []
+        self.edits: dict[Option, tuple[str | None, str | bool]] = {}
 
     @property
     def _is_known(self) -> bool:
         return all(serve_options(version, self.program) for version in (self.source, self.target))
 
-    def notes(self) -> Iterator[str]:
-        """Yield what cannot be judged."""
+    def notes(self, own: Collection[str]) -> Iterator[str]:
+        """Yield what cannot be judged; ``own`` are the documents that the script writes itself."""
         for version in (self.source, self.target):
             if not serve_options(version, self.program):
                 yield f"which options {self.program} of {version} takes was not read: they stay as they are"
         path = self.given.document
-        if path is not None:
+        if path is not None and PurePosixPath(path).name not in own:
             yield f"the document too: trtkit migrate yaml {path} --from {self.source} --to {self.target} --in-place"
 
     def problems(self) -> Iterator[tuple[Finding, int]]:
@@ -152,15 +203,15 @@ class _Command:
     def _without_option(self, one: _Option) -> Row:
         """Take out an option that the target does not have; its key in the document is what is left."""
         certainty = one.known.seen_from(self.target).certainty
-        key, value = one.key, _as_yaml(one.value)
+        key, value = one.key, as_yaml(one.value)
         if one.known.flag == _SET and isinstance(one.value, str):
             key, _, text = one.value.partition("=")
-            value = _as_yaml(text)
+            value = as_yaml(text)
         self._write(one, None, True)
         if key is not None and takes(self.target, Leaf(key, value), {}):
             if option_of_flag(self.target, _SET, self.program) is not None:
                 setting = f"{key}={_text(value)}"
-                self.edits[-1] = (one.given, _SET, setting)
+                self._write(one, _SET, setting)
                 why = f"{self.target} has no such option, and the key"
                 return Row(one.name, one.value, _SET, setting, How.EXACT, why, certainty, one.line)
             where = self.given.document or f"a document, and {DOCUMENT} in front of its path"
@@ -170,13 +221,14 @@ class _Command:
 
     def _order(self, one: _Option, name: str) -> Iterator[Row]:
         """Yield what changes because the document and the command line both set a key, and another one wins now."""
-        was, now = precedence(self.source), precedence(self.target)
-        if one.key is None or self.document is None or was is None or now is None:
+        if one.key is None or self.document is None:
             return
-        said = _Said(self.document, one.key, _as_yaml(one.value))
-        before, after = said.holds(was, self.source), said.holds(now, self.target)
-        if before == after:
+        said = Said(self.document, one.key, as_yaml(one.value))
+        other = other_winner(said, self.source, self.target)
+        order = precedence(self.target)
+        if other is None or order is None:
             return
+        before, after = other
         why = f"{self.source} goes by {before.by}, {self.target} by {after.by}"
         if after.by != "the command line":
             what = (
@@ -184,63 +236,31 @@ class _Command:
                 if before.by == "the command line"
                 else why
             )
-            yield Row(name, one.value, name, one.value, How.LOST, what, now.certainty, one.line)
+            yield Row(name, one.value, name, one.value, How.LOST, what, order.certainty, one.line)
             return
         if before.value is None:
             self._write(one, None, True)
-            yield Row(name, one.value, "", UNSAID, How.EXACT, f"{why}; it had no effect", now.certainty, one.line)
+            yield Row(name, one.value, "", UNSAID, How.EXACT, f"{why}; it had no effect", order.certainty, one.line)
             return
         if before.value != said.option:
             self._write(one, name, _text(before.value))
-            yield Row(name, one.value, name, before.value, How.EXACT, why, now.certainty, one.line)
+            yield Row(name, one.value, name, before.value, How.EXACT, why, order.certainty, one.line)
 
     def _write(self, one: _Option, name: str | None, value: str | bool) -> None:
         """Note that an option is written otherwise, or taken out."""
-        self.edits.append((one.given, name, value))
-
-
-@dataclass(frozen=True)
-class _Holds:
-    """What holds of a key, and who says it."""
-
-    value: Any
-    by: str
-
-
-@dataclass(frozen=True)
-class _Said:
-    """What a document and an option say of one key."""
-
-    document: Mapping[str, Any]
-    key: str
-    option: Any
-
-    def holds(self, order: Precedence, version: str) -> _Holds:
-        """Return what holds in a release; a value of None is the release's own default."""
-        there, value = get(self.document, self.key)
-        section, dot, name = self.key.rpartition(".")
-        if not order.yaml_wins or (name in LIMITS and not dot and limits_section(version)):
-            return _Holds(self.option, "the command line")
-        if there:
-            return _Holds(value, "the document")
-        replaced = dot and section in self.document and not {section, "*"} & set(order.by_key)
-        if replaced:
-            known = llm_api_key(version, self.key)
-            return _Holds(
-                known.default if known else None, f"the document's {section}, which replaces the whole section"
-            )
-        return _Holds(self.option, "the command line")
+        self.edits[one.given] = (name, value)
 
 
 _SAME_WORDS = (("trt", "tensorrt"),)
 """Values that mean the same."""
 
 
-def _document_of(given: Given, held: Mapping[str, Mapping[str, Any]], reader: Reader) -> Mapping[str, Any] | None:
+def document_of(given: Given, held: Mapping[str, Mapping[str, Any] | None], reader: Reader) -> Mapping[str, Any] | None:
+    """Return the document that a call is given: one of ``held``, by its name, or what ``reader`` finds beside."""
     if given.document is None or "$" in given.document:
         return None
-    own = held.get(PurePosixPath(given.document).name)
-    return own if own is not None else reader(given.document)
+    name = PurePosixPath(given.document).name
+    return held[name] if name in held else reader(given.document)
 
 
 def _data(text: str) -> Mapping[str, Any]:
@@ -250,8 +270,8 @@ def _data(text: str) -> Mapping[str, Any]:
         return {}
 
 
-def _as_yaml(value: Any) -> Any:
-    """Return the value that an option's words stand for."""
+def as_yaml(value: Any) -> Any:
+    """Return the value that the words of an option stand for; as it is where they are no YAML."""
     if not isinstance(value, str):
         return value
     try:

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trtllm_kit.light import dataclass
-from trtllm_kit.lint.yaml_text import YamlError, parse_yaml
 from trtllm_kit.migrate.keys import sections
-from trtllm_kit.migrate.shell_tree import Branches, Command, Function, Group, Loop, Node, script
-from trtllm_kit.migrate.shell_words import Here, Word
+from trtllm_kit.shell.tree import Branches, Command, Function, Group, Loop, Node, script
+from trtllm_kit.shell.words import Here, Word
 from trtllm_kit.upstream.llm_api import llm_api_keys
 from trtllm_kit.upstream.serve_options import COMMANDS, SERVE, option_anywhere
+from trtllm_kit.yaml_lines import YamlError, parse_yaml
 
 DOCUMENT = "--extra_llm_api_options"
 _SHELLS = ("bash", "sh")
+_SEVERAL = re.compile(r"\$[@*]|\[[@*]\]")
+"""A variable that stands for as many words as there are."""
 Span = tuple[int, int]
 """Places in the text: of the first letter, and behind the last."""
 
@@ -45,7 +47,7 @@ class Given:
     options: tuple[Option, ...]
     line: int
     others: tuple[str, ...] = ()
-    """Words behind the model that are neither options nor their values, as they are written."""
+    """Words that are neither options nor their values nor the model, as they are written."""
 
     @property
     def document(self) -> str | None:
@@ -138,7 +140,9 @@ class Script:
     def _written(self, option: Option, name: str, value: str | bool) -> str | None:
         """Return an option in its own quotes and signs; None where a part of it cannot be found."""
         at, held = option.at or (0, 0), option.value_at
-        raw, mark, joined = self.before[slice(*at)].partition("=") if option.joined else (self.before[slice(*at)], "", "")
+        raw, mark, joined = (
+            self.before[slice(*at)].partition("=") if option.joined else (self.before[slice(*at)], "", "")
+        )
         if option.name not in raw and option.joined:
             return None
         first = raw.replace(option.name, name, 1) if option.name in raw else name
@@ -208,7 +212,8 @@ def _given(words: tuple[Word, ...], line: int, base: int | None) -> Given:
             waiting = next(left, None)
         else:
             options.append(_option(word, None, base))
-    return Given(program, tuple(options), line, tuple(others[1:]))
+    model = 1 if others and not _SEVERAL.search(others[0]) else 0
+    return Given(program, tuple(options), line, tuple(others[model:]))
 
 
 def _takes_the_next(word: Word, following: Word | None, program: str) -> bool:

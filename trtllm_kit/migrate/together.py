@@ -18,7 +18,10 @@ from trtllm_kit.migrate.number_formats import (
 )
 from trtllm_kit.migrate.row import Row
 from trtllm_kit.migrate.values import value_as
-from trtllm_kit.upstream.engine_settings import plain_value
+from trtllm_kit.units import counted
+from trtllm_kit.upstream.engine_settings import plain_value, stays_in_16_bit
+
+_MOST_LAYERS = 4
 
 
 def read_together(row: Row, part: str, around: Around) -> Row:
@@ -32,6 +35,18 @@ def _input_length(row: Row, around: Around) -> Row:
     if isinstance(longest, int) and value_as("whole", row.setting.value) >= longest:
         return replace(row, how="dropped", lost="", instead="", note=f"limits.max_seq_len {longest} holds prompts too")
     return row
+
+
+def _exclude(row: Row, _around: Around) -> Row:
+    """Return the row of layers that stay in 16 bit, which says nothing where it names those of the default alone."""
+    value = row.setting.value
+    named = [str(one) for one in value] if isinstance(value, list | tuple) else [str(value)]
+    others = [one for one in named if not stays_in_16_bit(one)]
+    if not others:
+        note = "these stay in 16 bit by default (quantization.exclude)"
+        return replace(row, how="dropped", lost="", instead="", note=note)
+    more = f" and {len(others) - _MOST_LAYERS} more" if len(others) > _MOST_LAYERS else ""
+    return replace(row, lost=f"{counted(len(others), 'layer')} in 16 bit: {', '.join(others[:_MOST_LAYERS])}{more}")
 
 
 def _world_size(row: Row, around: Around) -> Row:
@@ -108,6 +123,7 @@ _PARTS: dict[str, Callable[[Row, Around], Row]] = {
     "fp8_kv": kv_switch("fp8"),
     "group_size": read_group_size,
     "input_length": _input_length,
+    "exclude": _exclude,
     "world_size": _world_size,
     "lookahead": _lookahead,
     "lookahead_ngram": _lookahead_ngram,

@@ -20,6 +20,7 @@ from trtllm_kit.plan.given.commands import Around, Command, command_line
 from trtllm_kit.plan.given.finding import found
 from trtllm_kit.plan.given.other_release import other_release
 from trtllm_kit.plan.given.shown_metrics import shown_metrics
+from trtllm_kit.plan.llm_options import SECTION as LLM_OPTIONS
 from trtllm_kit.upstream.facts import in_range
 from trtllm_kit.upstream.failures import failure
 from trtllm_kit.upstream.releases import known_releases, release
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 Ask = Callable[[str, str], "tuple[LoadedProfile, Hardware]"]
 """Reads a profile by its path, for a release."""
-_OF_DOCUMENTS = ("PF23", "PF24", "PF25")
+_OF_DOCUMENTS = ("PF23", "PF24", "PF25", "PF51")
 _OF_ENGINES = ("PF15", "PF16", "PF17", "PF19", "PF21", "PF41")
 _MOST_SHOWN = 120
 """Letters of a line that a finding shows."""
@@ -78,6 +79,7 @@ def check_project(
         try:
             kind, now = _findings(thing, target, ask, model)
             before = _findings(thing, source, ask, model)[1] if source is not None else ()
+            now = (*now, *_changed(thing, source, target))
         except CannotDo as error:
             not_read.append(NotRead(thing.path, error.why))
             continue
@@ -89,6 +91,15 @@ def check_project(
     order = list(Severity)
     shown = sorted(broken, key=lambda one: (order.index(one.at.finding.severity), one.at.file, one.at.line or 0))
     return Checked(target, tuple(things), tuple(shown), tuple(not_read))
+
+
+def _changed(thing: Thing, source: str | None, target: str) -> Iterator[Located]:
+    """Yield what both releases take and do not do alike."""
+    from trtllm_kit.migrate.changed import changed_in_document, changed_in_script
+
+    of_kind = {What.DOCUMENT: changed_in_document, What.SCRIPT: changed_in_script}.get(thing.what)
+    if source is not None and of_kind is not None:
+        yield from of_kind(thing.path, source, target)
 
 
 def _only_model(things: Iterable[Thing]) -> Path | None:
@@ -133,6 +144,7 @@ def _of_profile(path: Path, version: str, ask: Ask, model: Path | None) -> Itera
         yield Located(finding, path.name, lines.get("toolchain"))
     elif model is not None:
         try:
+            lines |= dict(_option_lines(loaded, path))
             yield from located(_planned(loaded, hardware, model), path.name, lines)
         except KitError as error:
             yield Located(_error(error, error.why), path.name)
@@ -161,13 +173,24 @@ def _top_lines(path: Path) -> Iterator[tuple[str, int]]:
             yield key, number
 
 
+def _option_lines(loaded: LoadedProfile, path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the keys of the LLM API that a profile sets itself, and their place in it, with the line of each."""
+    for key, origin in loaded.origins.items():
+        file, _, line = origin.rpartition(":")
+        name = key.removeprefix(f"{LLM_OPTIONS}.")
+        if name != key and file == str(path):
+            yield from ((name, int(line)), (key, int(line)))
+
+
 def _of_documents(path: Path, version: str) -> Iterator[Located]:
     """Yield what the rules say of LLM-API documents that a script writes itself."""
     from trtllm_kit.lint.documents import document_findings
-    from trtllm_kit.lint.yaml_text import parse_yaml
     from trtllm_kit.migrate.serve_words import Script
+    from trtllm_kit.yaml_lines import parse_yaml
 
     for here in Script(read_bytes(path).decode("utf-8", errors="replace")).documents():
+        if here.expands:
+            continue
         for one in document_findings(parse_yaml(here.text.encode()), path.name, version):
             yield Located(one.finding, path.name, None if one.line is None else one.line + here.line - 1)
 
@@ -272,9 +295,9 @@ class _Mender:
 
 def _newest_that_takes(file: Path) -> str:
     """Return the newest release whose rules have nothing against a document."""
-    from trtllm_kit.lint.yaml_text import parse_yaml
     from trtllm_kit.migrate.moves import problems
     from trtllm_kit.migrate.yaml_file import OTHERS
+    from trtllm_kit.yaml_lines import parse_yaml
 
     given = {key: value for key, value in parse_yaml(read_bytes(file)).data.items() if key not in OTHERS}
     known = (name for name in reversed(known_releases()) if in_range(name, "0.17", None))

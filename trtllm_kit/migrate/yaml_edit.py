@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from trtllm_kit.light import dataclass
-from trtllm_kit.lint.yaml_text import YamlError, parse_yaml
+from trtllm_kit.yaml_lines import YamlError, parse_yaml
 
 Moves = Mapping[str, str]
 """Dotted key -> the dotted key that took its place."""

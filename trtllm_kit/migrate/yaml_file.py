@@ -9,14 +9,16 @@ from trtllm_kit.errors import NotMoved
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.light import dataclass
 from trtllm_kit.lint.report import Located, located
-from trtllm_kit.lint.yaml_text import Yaml, YamlError, parse_yaml
 from trtllm_kit.migrate.change import How, Row
 from trtllm_kit.migrate.moves import move, problems
+from trtllm_kit.migrate.yaml_comments import lost_comments
 from trtllm_kit.migrate.yaml_edit import edited
+from trtllm_kit.yaml_lines import Yaml, YamlError, parse_yaml
 
 OTHERS = frozenset({"triton_config", "logits_post_processors"})
 """Keys of Triton's llmapi model, which stand in the same document and are no release's of TensorRT-LLM."""
 _PYTORCH = ("pytorch", None)
+_MOST_LINES = 10
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,18 @@ def rewritten(raw: bytes, file: str, source: str, target: str, *, keep_behaviour
     moves = {row.key: row.to for row in made.rows if row.to and row.key != row.to}
     others = {key: value for key, value in read.data.items() if key in OTHERS}
     after = edited(text, _in_order(read.data, made.document, others), moves)
-    notes = ["anchors or flow style: written anew, comments inside are lost"] if after.anew else []
+    notes = ["anchors or flow style: written anew"] if after.anew else []
+    gone = lost_comments(text, after.text) if after.text != text else []
+    if gone:
+        notes.append(f"the comments of line{'s' * (len(gone) > 1)} {_shown(gone)} do not come along")
     rows = tuple(replace(row, line=_line(read, row.key)) for row in made.rows)
     found = tuple(located((*problems(given, source), *_twice(read)), file, read.places))
     left = tuple(located(problems(made.document, target), file, read.places))
     return Rewritten("LLM-API YAML", text, after.text, rows, found, tuple(notes), left)
+
+
+def _shown(lines: list[int]) -> str:
+    return ", ".join(map(str, lines[:_MOST_LINES])) + (" ..." if len(lines) > _MOST_LINES else "")
 
 
 def _read(raw: bytes, file: str) -> Yaml:

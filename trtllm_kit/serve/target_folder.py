@@ -16,7 +16,7 @@ from typing import Any, Literal
 from trtllm_kit import __version__
 from trtllm_kit.artifact import MANIFEST, FileEntry, Kind, Manifest, read_manifest
 from trtllm_kit.errors import EditedFiles, ManifestError, storage_error
-from trtllm_kit.files import UnfitFile, read_file, replace_text
+from trtllm_kit.files import UnfitFile, drop_partials, read_file, replace_text
 from trtllm_kit.plan.plan import digest_of
 from trtllm_kit.staging import LOCK_SECONDS, locked
 from trtllm_kit.units import counted
@@ -84,6 +84,7 @@ def write(
         with locked(folder, lock_seconds):
             changes = compare(folder, files)
             require_unedited(folder, changes, force=force)
+            drop_partials(folder / path for path in (*files, MANIFEST))
             manifest = _manifest(files, facts)
             _apply(folder, files, changes, manifest)
     except OSError as error:

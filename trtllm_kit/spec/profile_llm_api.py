@@ -77,14 +77,14 @@ class LlmApi(Strict):
     @classmethod
     def _no_secret(cls, options: dict[str, Any]) -> dict[str, Any]:
         """Refuse what looks like a secret, without its value: plans, engines and repositories would all show it."""
-        odd = {name: _SECRET for name, value in options.items() if _is_secret(name, value)}
+        odd = {name: _ODD_TEXT for name, value in options.items() if _is_secret(name, value)}
         if odd:
             told = "; ".join(f"{name} {text}" for name, text in odd.items())
             raise PydanticCustomError(REFUSED, "{text}", {"text": told, PARTS: odd})
         return options
 
 
-_SECRET = (
+_ODD_TEXT = (
     "looks like a secret, and no file of a deployment holds one; leave it out here, and let the server read it from a "
     "variable of deploy.secret_environment"
 )

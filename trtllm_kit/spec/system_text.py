@@ -37,8 +37,11 @@ MACHINES_OWN: Mapping[str, str] = {
 }
 """Variables that a profile may not set, with the reason: they describe the machine, not the deployment."""
 
-_SECRET_WORDS = r"(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|(API|ACCESS|PRIVATE|HMAC|SECRET)_?KEY)"  # noqa: S105
-_SECRET_NAME = re.compile(rf"(^|_){_SECRET_WORDS}$", re.IGNORECASE)
+_SECRET_WORDS = r"(TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|(API|ACCESS|PRIVATE|HMAC|SECRET)_?KEY)"  # noqa: S105
+_CREDENTIALS = "CREDENTIALS?"
+"""A secret, or as often the absolute path of the file that holds it."""
+_SECRET_NAME = re.compile(rf"(^|_)({_SECRET_WORDS}|{_CREDENTIALS})$", re.IGNORECASE)
+_CREDENTIALS_NAME = re.compile(rf"(^|_){_CREDENTIALS}$", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"\b[a-z][a-z0-9+.-]*://[^/\s:@]*:[^/\s@]+@|-----BEGIN [A-Z ]*PRIVATE KEY-----", re.I)
 
 _LONGEST_HOST = 253
@@ -50,12 +53,14 @@ _NO_NUL = {"not": {"pattern": "\\u0000"}}
 
 
 def looks_secret(name: str, value: str) -> bool:
-    """Whether a variable looks like a secret by its name, unless it is empty or a number, or by its value.
+    """Whether a variable looks like a secret by its name or its value.
 
-    In a value it is a password within an address, or a private key.
+    By its name not where it is empty, a number, or the path of credentials. In a value it is a password within an
+    address, or a private key.
     """
     by_name = _SECRET_NAME.search(name) is not None and bool(value) and not value.isdecimal()
-    return by_name or _SECRET_VALUE.search(value) is not None
+    is_path = _CREDENTIALS_NAME.search(name) is not None and value.startswith("/")
+    return (by_name and not is_path) or _SECRET_VALUE.search(value) is not None
 
 
 def _refusal(text: str) -> PydanticCustomError:
@@ -136,7 +141,10 @@ def _any_case(pattern: str) -> str:
 
 _NAMES: dict[str, Any] = {
     "maxProperties": MOST_VARIABLES,
-    "patternProperties": {_any_case(f"(^|_){_SECRET_WORDS}$"): {"type": "string", "pattern": "^[0-9]*$"}},
+    "patternProperties": {
+        _any_case(f"(^|_){_SECRET_WORDS}$"): {"type": "string", "pattern": "^[0-9]*$"},
+        _any_case(f"(^|_){_CREDENTIALS}$"): {"type": "string", "pattern": "^([0-9]*$|/)"},
+    },
     "propertyNames": {"pattern": _VARIABLE, "maxLength": LONGEST_NAME, "not": {"enum": list(MACHINES_OWN)}},
 }
 VariableName = Annotated[str, AfterValidator(_variable_name)]

@@ -42,6 +42,8 @@ class Meaning(Fact):
     note: str = ""
     lost: str = ""
     instead: str = ""
+    secret: bool = False
+    """Whether the value holds a secret."""
 
     def speaks_of(self, name: str, model: str) -> bool:
         """Whether it speaks of a setting of that name and model."""
@@ -53,9 +55,12 @@ class Meaning(Fact):
         return not self.when or plain_value(value) in self.when
 
     def asks_nothing(self, value: object) -> bool:
-        """Whether the value is one that asks for nothing; a switch that becomes one says something when it is off."""
+        """Whether the value is one that asks for nothing.
+
+        A switch that becomes one says something when it is off, and so does a value that the row speaks of by name.
+        """
         text = plain_value(value)
-        says = self.takes in ("switch", "flag") and self.how == "exact" and text == "false"
+        says = text in self.when or (self.takes in ("switch", "flag") and self.how == "exact" and text == "false")
         return text in self.unasked or (text in _NOT_ASKED and not says)
 
 
@@ -86,6 +91,10 @@ class OldMetric(Fact):
 class _Words(Fact):
     words: tuple[str, ...]
     format: str
+
+
+class _KeptOut(Fact):
+    words: tuple[str, ...]
 
 
 class _Nearest(Fact):
@@ -148,6 +157,11 @@ def format_of(word: str) -> str | None:
     """Return a profile's word for a format of rank files, a quantiser or a converter; None where none is made of it."""
     known = (row for row in rows(_TABLE, "formats", _Words) if word in (*row.words, row.format) and row.format)
     return next((row.format for row in known), None)
+
+
+def stays_in_16_bit(layer: str) -> bool:
+    """Whether an engine's layer is one that is quantised by no default, so that to leave it out says nothing."""
+    return any(layer.rpartition(".")[2].strip("*") in row.words for row in rows(_TABLE, "kept_out", _KeptOut))
 
 
 def nearest_formats(number_format: str) -> tuple[str, ...]:

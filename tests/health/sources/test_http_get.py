@@ -110,6 +110,7 @@ def test_a_length_beyond_the_bound_is_refused_before_it_is_sent() -> None:
         (sends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\na 1\n"), Outcome.GARBAGE, None),
         (sends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab\r\n"), Outcome.GARBAGE, None),
         (sends(b"HTTP/1.1 200 " + b"x" * 200_000), Outcome.GARBAGE, None),
+        (answers("a 1\n", head="Content-Encoding: gzip\r\n"), Outcome.GARBAGE, None),
         (sends(b"HTTP/1.1 100 Continue\r\n\r\n"), Outcome.HTTP_ERROR, 100),
         (sends(b"SSH-2.0-OpenSSH_9.2\r\n"), Outcome.GARBAGE, None),
         (sends(b"HTTP/1.1 abc\r\n\r\n"), Outcome.GARBAGE, None),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 import time
@@ -143,3 +144,95 @@ def test_a_page_of_real_size_is_whole() -> None:
     with stub_server(answers(text)) as url:
         (answer,) = asked(url, seconds=10.0)
     assert text.encode() == answer.body
+
+
+_Socket = socket.socket
+
+
+class _Sockets:
+    """The system's sockets of which only some may be asked with at the same time; servers have as many as they like."""
+
+    def __init__(self, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.open, self.most = 0, most
+        monkeypatch.setattr(http_many.socket, "socket", self.make)
+
+    def make(self, *kind: int, **accepted: int) -> socket.socket:
+        """Return a socket, where there is one left."""
+        if accepted:
+            return _Socket(*kind, **accepted)
+        if self.open >= self.most:
+            raise OSError(errno.EMFILE, "Too many open files")
+        self.open += 1
+        made = _CountedSocket(*kind)
+        made.among = self
+        return made
+
+
+class _CountedSocket(_Socket):
+    among: _Sockets
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self.among.open -= self.fileno() >= 0
+        super().close()
+
+
+def test_where_few_files_may_be_open_pages_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without file descriptors says nothing of the servers: each is asked when one is free again."""
+    urls = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
+    silent = [f"http://127.0.0.1:{server.getsockname()[1]}/" for server in urls]
+    with stub_server(answers("a 1\n")) as url:
+        _Sockets(3, monkeypatch)
+        outcomes = [one.outcome for one in asked(*silent, *[url] * 6, seconds=0.3)]
+    for server in urls:
+        server.close()
+    assert [Outcome.TIMEOUT] * 3 + [Outcome.OK] * 6 == outcomes
+
+
+def test_a_machine_that_can_open_nothing_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where not one file may be opened nobody is called dead."""
+    with stub_server(answers("a 1\n")) as url:
+        _Sockets(0, monkeypatch)
+        answer, alone = asked(url)[0], get(url, 2.0)
+    assert (Outcome.NO_ROOM, "this machine could not ask: Too many open files") == (answer.outcome, answer.reason)
+    assert alone == answer
+
+
+def test_many_that_flood_hold_no_more_than_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of servers whose answers never end, all together get one room, and a page beside them has its own."""
+    for name, size in (("MAX_BYTES", 8 << 20), ("OWN_BYTES", 1 << 17), ("SHARED_BYTES", 1 << 20)):
+        monkeypatch.setattr(http_many, name, size)
+    with stub_server(floods(b"HTTP/1.1 200 OK\r\n\r\n", b"x" * 65536)) as flood, stub_server(answers("a 1\n")) as url:
+        came = asked(*[flood] * 8, url, seconds=5.0)
+    assert {Outcome.TOO_MUCH} == {one.outcome for one in came[:8]}
+    assert Outcome.OK is came[8].outcome
+    assert any("the answers of many servers at once are larger than 1048576 bytes" == one.reason for one in came)
+
+
+def test_room_that_was_shared_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large pages one after another are read, however often."""
+    for name, size in (("OWN_BYTES", 1000), ("SHARED_BYTES", 20_000), ("AT_ONCE", 2)):
+        monkeypatch.setattr(http_many, name, size)
+    text = "a 1\n" * 2500
+    with stub_server(answers(text)) as url:
+        assert [Outcome.OK] * 12 == [one.outcome for one in asked(*[url] * 12, seconds=5.0)]
+
+
+def test_who_judges_for_long_makes_no_server_late() -> None:
+    """A page that came in time is whole though little time was left to read it between the others."""
+    text = "".join(engine_page(f"m{number}") for number in range(300))
+    assert len(text) > 3 * http_many.PIECE
+
+    def later(connection: socket.socket) -> None:
+        time.sleep(0.3)
+        answers(text)(connection)
+
+    with stub_server(answers("a 1\n")) as url, stub_server(later) as slow:
+        many = Many(1.0)
+        for number, one in enumerate([url] * 5 + [slow]):
+            many.ask(number, one, ANYBODY)
+        outcomes = {}
+        for came in many.answers():
+            outcomes[came.number] = came.answer.outcome
+            time.sleep(0.25)
+    assert {Outcome.OK} == set(outcomes.values())

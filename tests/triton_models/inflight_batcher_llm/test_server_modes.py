@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.rehearsal import make_repository, running, series, until
+from trtllm_kit.plan.serving_mode import SPAWNS
 from trtllm_kit.serve.process import Server
 from trtllm_kit.serve.run_record import read_record, stub_processes
 
@@ -113,3 +115,30 @@ def test_instances_answer_alike_whole_and_streamed(instances: tuple[Server, Path
     assert alone == texts
     assert [text.strip() for text in texts] == [text.strip() for text in again]
     until(lambda: series(server)[KV]["used"] == 0)
+
+
+def test_ranks_that_wait_already_are_named_and_a_client_that_left_holds_nothing(tmp_path: Path) -> None:
+    """An orchestrator that spawns nothing loads and answers; cut and stopped streams keep it from no clean end."""
+    pytest.importorskip("tokenizers")
+    waiting = {"TRTLLM_ORCHESTRATOR": "1", SPAWNS: "0"}
+    repository, plan = make_repository(tmp_path, REFERENCE | {"runtime": "simulated", "environment": waiting})
+    config = (repository / "tensorrt_llm" / "config.pbtxt").read_text()
+
+    with running(repository, plan.serve) as server:
+        text = whole(server, "ensemble", "a hat", 20, exclude_input_in_output=True)["text_output"]
+        for _ in range(3):
+            leave(server, "a hat", 60)
+            cut = streamed(server, "tensorrt_llm_bls", "a hat", 60, stop_words=[text[6:9]])
+            assert text[: text.index(text[6:9])].strip() == "".join(cut).strip()
+        until(lambda: series(server)[KV]["used"] == 0)
+
+    assert 'key: "participant_ids" value { string_value: "1" }' in config
+    assert not any("Exit timeout expired" in line for line in server.tail(50))
+
+
+def leave(server: Server, prompt: str, tokens: int) -> None:
+    """Begin a stream through BLS and close the connection after its first bytes."""
+    body = {"text_input": prompt, "max_tokens": tokens, "stream": True}
+    url = f"{server.urls.http}/v2/models/tensorrt_llm_bls/generate_stream"
+    with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode()), timeout=20) as response:
+        assert response.read(20)

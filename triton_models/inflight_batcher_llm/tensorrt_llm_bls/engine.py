@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -113,13 +114,19 @@ class Engine:
             raise Refused(f"model {name} ended the request without an answer")
         return self.answer_of(found[-1])[0], found[-1]
 
-    def stop(self) -> None:
-        """Tell the engine that nobody waits for the answer any more: a request of the same id with ``stop``."""
+    def stop(self, responses: Iterator[Any]) -> None:
+        """Tell the engine that nobody waits for the answer any more: a request of the same id with ``stop``.
+
+        What still comes of it is taken and forgotten: Triton would wait for a reader when the server is stopped.
+        """
         stops = {"input_ids": [[0]], "input_lengths": [[1]], "request_output_len": [[1]]}
         tensors = [tensor_of(name, values, np.int32) for name, values in stops.items()]
         tensors.append(tensor_of("stop", [[True]], bool))
         for _ in _ask_all(self.name, tensors, list(_TOKENS), self._identity, patient=True):
             pass
+        with suppress(Refused):  # that it was stopped
+            for _ in responses:
+                pass
 
     def decode(self, ids: list[int]) -> str:
         """Return the text of tokens, as postprocessing has it."""

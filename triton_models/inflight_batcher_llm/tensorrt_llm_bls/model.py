@@ -69,14 +69,15 @@ class TritonPythonModel:
             self._whole(engine, answers, asked, sender)
 
     def _stream(self, engine: Engine, answers: Answers, sender: Any) -> None:
-        for response in engine.responses():
+        responses = engine.responses()
+        for response in responses:
             if sender.is_cancelled():
-                engine.stop()
+                engine.stop(responses)
                 break
             for piece in answers.pieces(response):
                 sender.send(piece)
             if answers.over:
-                engine.stop()
+                engine.stop(responses)
                 break
         last = answers.rest()
         for piece in last:

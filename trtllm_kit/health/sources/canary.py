@@ -46,7 +46,7 @@ def generate(url: str, timeout_seconds: float, access: Access = ANYBODY) -> Find
         message = f"one token in {seconds:.2f} s"
         return Finding(CANARY, "", State.OK, Kind.WITHIN, message, shown)
     asked_wrongly = answer.outcome is Outcome.HTTP_ERROR and answer.status in _ASKED_WRONGLY
-    unclear = asked_wrongly or answer.outcome in {Outcome.NO_ADDRESS, Outcome.NO_SECRET}
+    unclear = asked_wrongly or answer.outcome in {Outcome.NO_ADDRESS, Outcome.NO_SECRET, Outcome.NO_ROOM}
     reason = answer.reason or f"the answer holds no text: {answer.body[:60]!r}"
     state = State.UNKNOWN if unclear else State.CRITICAL
     advice = "look at the canary's URL and its secret: the question was not asked or is refused" if unclear else _ADVICE

@@ -23,18 +23,19 @@ def cores() -> int:
 def shared_out(work: Callable[[Sequence[Item]], list[Made]], items: Sequence[Item], copies: int) -> list[Made]:
     """Do the work on a share of the items in each of some processes; returns the results in their order.
 
-    To be called before any thread runs. What a copy could not do is done here.
+    To be called before any thread runs. What a copy could not do is done here, all of it where there can be none.
     """
     shares = [items[number::copies] for number in range(max(1, copies))]
-    others = [_copy(work, share) for share in shares[1:]]
+    others: list[_Copy | None] = []
     try:
+        others.extend(_copy(work, share) for share in shares[1:])
         results = [work(shares[0])]
-        for (pid, pipe), share in zip(list(others), shares[1:], strict=True):
-            made = _result(pid, pipe)
-            others.remove((pid, pipe))
+        for number, share in enumerate(shares[1:]):
+            made = _result(others[number])
+            others[number] = None
             results.append(work(share) if made is None else made)
     finally:  # of those that are left something went wrong here
-        for pid, pipe in others:
+        for pid, pipe in filter(None, others):
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
@@ -45,12 +46,23 @@ def shared_out(work: Callable[[Sequence[Item]], list[Made]], items: Sequence[Ite
     return ordered
 
 
-def _copy(work: Callable[[Sequence[Item]], list[Made]], share: Sequence[Item]) -> tuple[int, int]:
-    """Start a copy that does a share; returns its process and the pipe from which its result is read."""
-    mine, its = os.pipe()
-    pid = os.fork()
-    if pid == 0:
+_Copy = tuple[int, int]
+"""A copy's process, and the pipe from which its result is read."""
+
+
+def _copy(work: Callable[[Sequence[Item]], list[Made]], share: Sequence[Item]) -> _Copy | None:
+    """Start a copy that does a share; None where the system has no room for one."""
+    try:
+        mine, its = os.pipe()
+    except OSError:
+        return None
+    try:
+        pid = os.fork()
+    except OSError:
         os.close(mine)
+        os.close(its)
+        return None
+    if pid == 0:
         _do(work, share, its)
     os.close(its)
     return pid, mine
@@ -58,10 +70,10 @@ def _copy(work: Callable[[Sequence[Item]], list[Made]], share: Sequence[Item]) -
 
 def _do(work: Callable[[Sequence[Item]], list[Made]], share: Sequence[Item], pipe: int) -> NoReturn:
     """Do a share in a copy, and end it without the endings of the process it is a copy of."""
-    import pickle
-
     code = 1
     try:
+        import pickle
+
         data = memoryview(pickle.dumps(work(share), pickle.HIGHEST_PROTOCOL))
         while data:
             data = data[os.write(pipe, data) :]
@@ -70,10 +82,13 @@ def _do(work: Callable[[Sequence[Item]], list[Made]], share: Sequence[Item], pip
         os._exit(code)
 
 
-def _result(pid: int, pipe: int) -> list[Any] | None:
-    """Wait for what a copy made; None where it ended without."""
+def _result(copy: _Copy | None) -> list[Any] | None:
+    """Wait for what a copy made; None where it ended without, or never began."""
+    if copy is None:
+        return None
     import pickle
 
+    pid, pipe = copy
     with open(pipe, "rb", closefd=False) as file:  # it has no path
         data = file.read()
     os.close(pipe)

@@ -6,6 +6,7 @@ are watched at the same time are read alike. Failures are data: nothing is raise
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Generator
 from typing import TypeVar
@@ -26,6 +27,7 @@ _STATUS = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: (.*))?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[ \t]*(?:;.*)?")
 _OK = 200
+_NO_ROOM = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS))
 _Made = TypeVar("_Made")
 Taking = Generator[None, bytes, _Made]
 """Asks for the next piece by yielding, is sent it (empty: the connection has ended), and returns what it made."""
@@ -80,6 +82,7 @@ def request_of(place: Place, post: bytes | None, secret: str) -> bytes:
     lines = (
         f"{'GET' if post is None else 'POST'} {place.path} HTTP/1.1",
         f"Host: {host}:{place.port}",
+        "Accept-Encoding: identity",
         "Accept: text/plain;version=0.0.4" if post is None else "Accept: application/json",
         "User-Agent: trtkit",
         "Connection: close",
@@ -95,6 +98,8 @@ def no_answer(error: OSError, timeout_seconds: float) -> Answer:
         return Answer(Outcome.TIMEOUT, f"no complete answer within {timeout_seconds:g} s")
     if isinstance(error, ConnectionRefusedError):
         return Answer(Outcome.REFUSED, "the port refuses connections")
+    if error.errno in _NO_ROOM:
+        return Answer(Outcome.NO_ROOM, f"this machine could not ask: {cause(error)}")
     return Answer(Outcome.BROKEN, f"the connection failed: {cause(error)}")
 
 
@@ -117,6 +122,10 @@ def reading(max_bytes: int) -> Taking[Answer]:
         reason = f"HTTP status {status} {(match[2] or b'').decode('latin-1')[:40]}".strip()
         return Answer(Outcome.HTTP_ERROR, reason, status)
     headers = yield from _headers(received)
+    if (coding := headers.get(b"content-encoding", b"identity").lower()) != b"identity":
+        raise Failed(
+            Outcome.GARBAGE, f"the answer is packed ({coding[:20].decode('latin-1')}), which was not asked for"
+        )
     if b"transfer-encoding" in headers:
         return Answer(Outcome.OK, "", status, (yield from _chunks(received, headers[b"transfer-encoding"])))
     if b"content-length" not in headers:
@@ -193,15 +202,15 @@ def _chunks(received: _Received, encoding: bytes) -> Taking[bytes]:
     """Put a chunked body together; trailers are not looked at."""
     if encoding.lower() != b"chunked":
         raise _not_http("its encoding is not one that was asked for")
-    pieces: list[bytes] = []
+    body = bytearray()
     while True:
         match = _CHUNK.fullmatch((yield from received.line()))
         if match is None:
             raise _not_http("a chunk has no size")
         size = int(match[1], 16)
         if size == 0:
-            return b"".join(pieces)
-        pieces.append((yield from received.exactly(size)))
+            return bytes(body)
+        body += yield from received.exactly(size)
         if (yield from received.line()):
             raise _not_http("a chunk does not end")
 

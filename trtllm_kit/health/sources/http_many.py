@@ -32,7 +32,15 @@ from trtllm_kit.health.sources.http_answer import (
 from trtllm_kit.health.sources.http_get import look_up
 
 AT_ONCE = 100
-"""Most connections that are open at the same time; each may hold an answer of ``MAX_BYTES``."""
+"""Most connections that are open at the same time."""
+OWN_BYTES = 1 << 20
+"""What the answer of each may hold whatever the others do: a page of 10,000 series."""
+SHARED_BYTES = 64 << 20
+"""What all answers together may hold beyond that, each up to ``MAX_BYTES``."""
+_PIECES = 16
+"""Most pieces that are taken from one connection in a row: as much as the system holds for it."""
+_MARGIN = 8
+"""File descriptors that are left to others where there are too few."""
 _IN_PROGRESS = frozenset((0, errno.EINPROGRESS, errno.EWOULDBLOCK))
 
 
@@ -65,6 +73,8 @@ class _Open:
         self.wall, self.start = time.time(), now
         self.connection: socket.socket | None = None
         self.unsent = b""
+        self.held = 0
+        """Bytes of its answer that have come."""
         self.answer: Taking[Answer] = reading(MAX_BYTES)
         next(self.answer)
 
@@ -92,6 +102,9 @@ class Many:
         self._open: dict[int, _Open] = {}
         """In the order in which they were asked, which is that of their deadlines."""
         self._came: deque[Came] = deque()
+        self._most = AT_ONCE
+        self._shared = 0
+        """Bytes that answers hold beyond ``OWN_BYTES``."""
 
     def ask(self, number: int, url: str, access: Access, at: float = 0.0) -> None:
         """Ask for a page at some time of the monotonic clock, or as soon as there is room; ``number`` names it."""
@@ -106,21 +119,23 @@ class Many:
                     self._go_on(key.data)
                 self._end_late()
                 if self._came:
-                    yield self._came.popleft()
+                    came = self._came.popleft()
+                    self._shared -= _beyond(len(came.answer.body))
+                    yield came
 
     def _wait(self) -> float:
         """Return the seconds in which something may be to do without an answer that comes."""
         if self._came:
             return 0.0
         times = [one.start + self._timeout for one in self._open.values()][:1]
-        if self._later and len(self._open) < AT_ONCE:
+        if self._later and len(self._open) < self._most:
             times.append(self._later[0].at)
         return max(0.0, min(times) - time.monotonic())
 
     def _begin(self) -> None:
         """Ask what it is time for."""
         now = time.monotonic()
-        while self._later and self._later[0].at <= now and len(self._open) < AT_ONCE:
+        while self._later and self._later[0].at <= now and len(self._open) < self._most:
             one = _Open(heapq.heappop(self._later), now)
             try:
                 self._connect(one)
@@ -129,7 +144,12 @@ class Many:
             except NoSecret as missing:
                 self._came.append(one.came(Answer(Outcome.NO_SECRET, str(missing))))
             except OSError as error:
-                self._close(one, no_answer(error, self._timeout))
+                answer = no_answer(error, self._timeout)
+                if answer.outcome is Outcome.NO_ROOM and self._open:  # there is, when some of these are done
+                    self._most = max(1, len(self._open) - _MARGIN)
+                    heapq.heappush(self._later, one.question)
+                else:
+                    self._close(one, answer)
 
     def _connect(self, one: _Open) -> None:
         place = place_of(one.question.url)
@@ -140,8 +160,8 @@ class Many:
         code = one.connection.connect_ex(address)
         if code not in _IN_PROGRESS:
             raise OSError(code, os.strerror(code))
-        self._open[one.question.number] = one
         self._selector.register(one.connection, EVENT_WRITE, one)
+        self._open[one.question.number] = one
 
     def _go_on(self, one: _Open) -> None:
         """Send or take what can be sent or taken now."""
@@ -169,9 +189,19 @@ class Many:
     def _take(self, one: _Open) -> None:
         assert one.connection is not None  # noqa: S101  # it is open
         try:
-            one.answer.send(one.connection.recv(PIECE))
+            for _ in range(_PIECES):
+                piece = one.connection.recv(PIECE)
+                self._count(one, len(piece))
+                one.answer.send(piece)
         except StopIteration as done:
             self._close(one, done.value)
+
+    def _count(self, one: _Open, size: int) -> None:
+        """Note what came; raises ``Failed`` when all answers together hold too much."""
+        before, one.held = one.held, one.held + size
+        self._shared += _beyond(one.held) - _beyond(before)
+        if one.held > OWN_BYTES and self._shared > SHARED_BYTES:
+            raise Failed(Outcome.TOO_MUCH, f"the answers of many servers at once are larger than {SHARED_BYTES} bytes")
 
     def _end_late(self) -> None:
         """Give up what has had its time."""
@@ -184,4 +214,9 @@ class Many:
             self._selector.unregister(one.connection)
         if one.connection is not None:
             one.connection.close()
+        self._shared += _beyond(len(answer.body)) - _beyond(one.held)
         self._came.append(one.came(answer))
+
+
+def _beyond(size: int) -> int:
+    return max(0, size - OWN_BYTES)

@@ -16,5 +16,6 @@ TITLES = {
     "PF48": "Options of trtllm-serve",
     "PF49": "Images and packages of another release",
     "PF50": "Metrics that no server shows",
+    "PF51": "Settings that come to mean something else",
 }
 """Rules of these ids look at given things alone; others share the id of a rule of plans."""

@@ -65,7 +65,7 @@ def keys(given: Mapping[str, Any], release: str) -> Iterator[Finding]:
             f"Release {release} does not take {key}, and "
             + ("refuses a document with it." if refuses else "reads on without a word."),
             known + doubt,
-            _instead(key, became.new if became else "", near),
+            _instead(key, became.new if became else "", near if became is None else []),
         )
 
 

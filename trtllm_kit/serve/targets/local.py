@@ -136,12 +136,15 @@ def _trtllm_serve(subject: Subject) -> Files:
 def _settings(subject: Subject) -> tuple[dict[str, Any], list[str]]:
     """Return the file of settings and the options beside it.
 
-    A release that keeps the limits in a section of the build takes them from the command line alone: trtllm-serve
-    makes that section of its own options.
+    A release that keeps the limits in a section of the build takes them from the command line: trtllm-serve makes
+    that section of its own options. A section of the file takes that one's place whole (``upstream/precedence.yaml``),
+    so it is written, limits and all, only where the profile sets something else in it.
     """
     document = {key: value for key, value in llm_api_document(subject.plan).items() if key != "model"}
-    if limits_section(subject.version):
-        document.pop(limits_section(subject.version), None)
+    section = limits_section(subject.version)
+    if section:
+        if document.get(section, {}).keys() <= {*_LIMITS, "max_input_len"}:
+            document.pop(section, None)
         values = ((name, getattr(subject.plan.limits, name).value) for name in _LIMITS)
         return document, [word for name, value in values for word in (f"--{name}", str(value))]
     return document, []

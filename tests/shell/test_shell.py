@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from trtllm_kit.migrate.shell_arithmetic import arithmetic
-from trtllm_kit.migrate.shell_values import Scope
-from trtllm_kit.migrate.shell_walk import Called, Exported, walk
-from trtllm_kit.migrate.shell_words import Broken, tokens
+from trtllm_kit.shell.arithmetic import arithmetic
+from trtllm_kit.shell.values import Scope
+from trtllm_kit.shell.walk import Called, Exported, walk
+from trtllm_kit.shell.words import Broken, tokens
 
 Read = list[tuple[int, list[str]]]
 

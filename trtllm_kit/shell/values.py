@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 
 from trtllm_kit.light import dataclass
-from trtllm_kit.migrate.shell_arithmetic import arithmetic, names_in
-from trtllm_kit.migrate.shell_words import Part, Word, tokens
+from trtllm_kit.shell.arithmetic import arithmetic, names_in
+from trtllm_kit.shell.words import Part, Word, tokens
 
 _MOST = 4096
 """Words that one word can become."""
@@ -24,6 +24,8 @@ _RANGE = re.compile(r"\{(-?\d+)\.\.(-?\d+)(?:\.\.(-?\d+))?\}")
 _CHOICE = re.compile(r"\{([^{},]*(?:,[^{},]*)+)\}")
 _FALLS_BACK = re.compile(r"(:?)([-=?+])(.*)", re.DOTALL)
 _TRIMS = re.compile(r"(##?|%%?)(.*)", re.DOTALL)
+FOLDER = "~+"
+"""Where a scope holds the folder that the script changed to: as a shell spells it, and no name of a variable."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)(\+?)=")
 
 
@@ -57,7 +59,8 @@ class Scope:
 
     def child(self) -> Scope:
         """Return what a program sees that is started here."""
-        return Scope({name: value for name, value in self.values.items() if name in self.exported}, used=self.used)
+        kept = (*self.exported, FOLDER)
+        return Scope({name: value for name, value in self.values.items() if name in kept}, used=self.used)
 
 
 def expand(word: Word, scope: Scope) -> list[Argument]:

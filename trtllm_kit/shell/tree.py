@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from trtllm_kit.light import dataclass
-from trtllm_kit.migrate.shell_words import Broken, Here, Mark, Token, Word, tokens
+from trtllm_kit.shell.words import Broken, Here, Mark, Token, Word, tokens
 
 _MOST_LEVELS = 40
 _ENDS = frozenset({"\n", ";", "&", "&&", "||", "|", "|&"})
+_LIST_ENDS = frozenset({"\n", ";", "&"})
+"""What ends all that ``&`` sends to the background."""
 _REDIRECTIONS = frozenset({"<", ">", ">>", ">|", "&>", "&>>", ">&", "<&", "<<<"})
 _CLOSING = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "}"})
 
@@ -23,6 +26,8 @@ class Command:
     targets: tuple[Word, ...] = ()
     """Files that its output goes to or its input comes from."""
     broken: tuple[Broken, ...] = ()
+    background: bool = False
+    """Whether the script goes on while it runs (``&``)."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,15 @@ def script(text: str, line: int = 1) -> tuple[Node, ...]:
     return _Parser(tokens(text, line)).all()
 
 
+def _in_background(node: Node) -> Node:
+    """Return a node whose commands the script does not wait for."""
+    if isinstance(node, Command):
+        return replace(node, background=True)
+    if isinstance(node, Branches):
+        return replace(node, arms=tuple(tuple(map(_in_background, arm)) for arm in node.arms))
+    return node if isinstance(node, Function) else replace(node, body=tuple(map(_in_background, node.body)))
+
+
 class _Parser:
     """Walks over the tokens once; every token comes into a node, or is a mark between two."""
 
@@ -117,12 +131,16 @@ class _Parser:
     def _until(self, ends: frozenset[str]) -> tuple[Node, ...]:
         """Read nodes up to one of the words or marks that end them, which is left."""
         found: list[Node] = []
+        begin = 0
         while (token := self._peek()) is not None:
             text = token.text if isinstance(token, Mark) else self._plain()
             if text in ends or text in (")", ";;", ";&", ";;&") or (text in _CLOSING and isinstance(token, Word)):
                 break
             if isinstance(token, Mark) and text in _ENDS:
                 self._at += 1
+                if text == "&":
+                    found[begin:] = map(_in_background, found[begin:])
+                begin = len(found) if text in _LIST_ENDS else begin
                 continue
             found += self._node()
         return tuple(found)

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trtllm_kit.lint.yaml_text import MOST_NODES, Yaml, YamlError, parse_yaml
+from trtllm_kit.yaml_lines import MOST_NODES, Yaml, YamlError, documents, parse_yaml
 
-GOLDEN = Path(__file__).parents[1] / "golden" / "plans"
+GOLDEN = Path(__file__).parent / "golden" / "plans"
 DOCUMENT = """\
 # a comment
 kv_cache_config:
@@ -68,6 +68,9 @@ def test_a_key_that_stands_twice_is_told_with_both_lines() -> None:
         (b"a: &x [1]\nb: *y\n", 2, "undefined alias"),
         (b"a: !!python/object:os.system {}\n", 1, "could not determine a constructor"),
         (b"a: 2024-13-45\n", 1, "month must be in 1..12"),
+        (b'a: !!int ""\n', 1, "not of its tag"),
+        (b"a: !!timestamp x\n", 1, "not of its tag"),
+        (b"a: !!bool x\n", 1, "not of its tag"),
         (b"a: 1\nb: \xff\n", 2, "byte 0xff is not UTF-8"),
         (b"a: \x00\n", 1, ""),
         (b"? [1, 2]\n: 3\n", 1, ""),
@@ -114,3 +117,42 @@ def outcome(raw: bytes) -> Yaml | YamlError:
         return parse_yaml(raw)
     except YamlError as error:
         return error
+
+
+def test_documents_of_a_cluster_have_the_line_of_every_value() -> None:
+    """Those in lists too, in each document; of a text in a block its first line."""
+    text = b"a: [1,\n  {b: x}]\n---\n# none\n---\nc: |\n  d\n8000: 010\non: 2024-01-02\n"
+    first, second = documents(text)
+    assert ({"a": [1, {"b": "x"}]}, 2, 1) == (first.value, first.line(("a", 1, "b")), first.line(("a", 0)))
+    assert {"c": "d\n", "8000": "010", "on": "2024-01-02"} == second.value, "keys and odd numbers are words"
+    assert (7, 8, 6) == (second.line(("c",)), second.line(("8000",)), second.line(()))
+    assert ("x", None, None) == (first.at(("a", 1, "b")), first.at(("a", 2)), first.at(("z", "y")))
+
+
+def test_what_a_mapping_takes_over_is_there_and_its_own_wins() -> None:
+    """The first of several mappings before the later ones, as YAML says."""
+    text = b"x: &x {a: 1, b: 1}\ny: &y {b: 2, c: 2}\nz:\n  <<: [*x, *y]\n  c: 3\n"
+    (one,) = documents(text)
+    assert {"a": 1, "b": 1, "c": 3} == one.value["z"] == parse_yaml(text).data["z"]
+    assert (1, 5) == (one.line(("z", "a")), one.line(("z", "c")))
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            b"a: &a [1]\n"
+            + b"".join(b"%c: &%c [%s]\n" % (n, n, b",".join([b"*%c" % (n - 1)] * 9)) for n in range(98, 106)),
+            1,
+        ),
+        (b"a: &a\n  b: *a\n", 1),
+        (b"a: 1\n? [x]\n: 2\n", 2),
+        (b"a: 1\n---\nb: [\n", 4),
+        (b"a: \xff\n", 1),
+    ],
+)
+def test_documents_that_cannot_be_read_are_refused(text: bytes, line: int) -> None:
+    """What aliases swell or lead back to itself before anything walks over it; a broken one with its line."""
+    with pytest.raises(YamlError) as refused:
+        documents(text)
+    assert line == refused.value.line

@@ -8,9 +8,9 @@ from dataclasses import field, replace
 from pathlib import PurePosixPath
 
 from trtllm_kit.light import dataclass
-from trtllm_kit.migrate.shell_tree import Branches, Command, Function, Group, Loop, Node, script
-from trtllm_kit.migrate.shell_values import Argument, Scope, Value, assignment, expand, number_of, value_of
-from trtllm_kit.migrate.shell_words import Broken, Here, Word
+from trtllm_kit.shell.tree import Branches, Command, Function, Group, Loop, Node, script
+from trtllm_kit.shell.values import FOLDER, Argument, Scope, Value, assignment, expand, number_of, value_of
+from trtllm_kit.shell.words import Broken, Here, Word
 
 _MOST_COMMANDS = 5_000
 _MOST_LEVELS = 12
@@ -18,7 +18,8 @@ _MOST_LEVELS = 12
 _SETS = frozenset({"export", "declare", "typeset", "readonly", "local"})
 _COUNTED = re.compile(r"\s*(\w+)\s*=([^;]*);\s*(\w+)\s*(<=?)([^;]*);\s*(?:(\w+)\+\+|\+\+(\w+)|(\w+)\s*\+=\s*1)\s*")
 _EMPTY = re.compile(r"-z\s+\$\{?(\w+)\}?(?::-\})?")
-_SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})
+_CHANGES_FOLDER = frozenset({"cd", "pushd", "popd"})
+SHELLS = frozenset({"bash", "sh", "dash", "zsh", "ksh"})
 Load = Callable[[str], str | None]
 """Returns the text of a file that a script reads in (``source``); None for one that is not there."""
 
@@ -34,6 +35,10 @@ class Called:
     own: Mapping[str, Argument] = field(default_factory=dict)
     heres: tuple[Here, ...] = ()
     targets: tuple[str, ...] = ()
+    background: bool = False
+    """Whether the script goes on while it runs."""
+    arms: tuple[tuple[int, int], ...] = ()
+    """The branches that it stands in, outermost first: a number for each, and which of its arms."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,15 @@ class _Walker:
         self._functions: dict[str, Function] = {}
         self._called: set[str] = set()
         self._replaced: list[Function] = []
+        self._arms: tuple[tuple[int, int], ...] = ((0, 0),)
+        self._arms_before = 0
 
     def nodes(self, body: tuple[Node, ...], scope: Scope) -> Iterator[Event]:
         yield from self._all(body, scope)
         while self._level == 0 and (rest := self._not_called()):
             for function in rest:  # read, though nothing here calls it
+                self._arms_before += 1
+                self._arms = ((0, self._arms_before),)
                 yield from self._all(function.body, scope.copy())
 
     def _all(self, body: tuple[Node, ...], scope: Scope) -> Iterator[Event]:
@@ -176,7 +185,9 @@ class _Walker:
             yield from self._inside(" ".join(one.text for one in arguments[1:]), node.line, scope)
         else:
             targets = tuple(value_of(word, scope).text for word in node.targets)
-            yield Called(arguments, node.line, scope, own, node.heres, targets)
+            if name in _CHANGES_FOLDER:
+                scope.values[FOLDER] = (_changed(name, arguments[1:], scope),)
+            yield Called(arguments, node.line, scope, own, node.heres, targets, node.background, self._arms)
             yield from self._handed(node, scope, arguments)
 
     def _handed(self, node: Command, scope: Scope, arguments: tuple[Argument, ...]) -> Iterator[Event]:
@@ -184,7 +195,7 @@ class _Walker:
         names = [PurePosixPath(one.text).name for one in arguments]
         if names and names[-1] in ("-", "-s", "-se", "-es", "-e", "-x"):
             names.pop()
-        if names and names[-1] in _SHELLS:
+        if names and names[-1] in SHELLS:
             for here in node.heres:
                 yield from self._inside(here.text, here.line, scope if here.expands else scope.child())
 
@@ -273,10 +284,12 @@ class _Walker:
         sets_default = _sets_default(node, scope)
         before = scope.copy()
         ends: list[Scope] = [] if node.complete or sets_default else [before]
-        for arm in node.arms:
-            inner = before.copy()
+        around = self._arms
+        for number, arm in enumerate(node.arms):
+            inner, self._arms = before.copy(), (*around, (node.line, number))
             yield from self._all(arm, inner)
             ends.append(inner)
+        self._arms = around
         scope.exported.update(*(end.exported for end in ends))
         for name in sorted({name for end in ends for name in end.values}):
             scope.values[name] = _left(name, [end.values.get(name, ()) for end in ends], node.line)
@@ -298,6 +311,17 @@ def _left(name: str, values: list[Value], line: int) -> Value:
     return (Argument(f"${name}", line, f"the branches of line {line} decide {name}: {said}"),)
 
 
+def _changed(name: str, given: tuple[Argument, ...], scope: Scope) -> Argument:
+    """Return the folder that a script is in behind ``cd`` and its like, from the one that it began in."""
+    target = next((one for one in given if one.text == "-" or not one.text.startswith("-")), None)
+    before = next(iter(scope.values.get(FOLDER, ())), None)
+    if name == "popd" or target is None or target.why or target.text.startswith(("-", "~")):
+        return Argument("", 0, "a folder that the script does not say")
+    if target.text.startswith("/") or before is None:
+        return target
+    return replace(target, text=f"{before.text}/{target.text}", why=before.why)
+
+
 def _sets_default(node: Branches, scope: Scope) -> bool:
     """Whether the branch is taken because nothing sets the variable that it asks for (``if [ -z "$X" ]``)."""
     if len(node.arms) != 1 or len(node.conditions) != 1:
@@ -314,6 +338,7 @@ def _assigned(body: tuple[Node, ...]) -> set[str]:
         if isinstance(node, Command):
             pairs = (re.match(r"([A-Za-z_]\w*)\+?=", word.written) for word in node.words)
             found |= {match[1] for match in pairs if match}
+            found |= {FOLDER for word in node.words[:1] if word.plain in _CHANGES_FOLDER}
         elif isinstance(node, Branches):
             found |= {name for arm in (*node.arms, *node.conditions) for name in _assigned(arm)}
         elif isinstance(node, Loop | Group | Function):
