@@ -39,6 +39,14 @@ def test_a_document_is_changed_in_place_and_then_stays(tmp_path: Path) -> None:
     assert [file] == list(tmp_path.iterdir())
 
 
+def test_check_fails_where_something_was_not_read(tmp_path: Path) -> None:
+    """A call that nobody looked at may break with the release: not known is not well."""
+    file = tmp_path / "run.sh"
+    file.write_text('ssh host "trtllm-serve m --config a.yaml"\n')
+    assert 1 == trtkit("migrate", "yaml", file, "--from", "1.2", "--to", "1.2", "--check").code
+    assert 0 == trtkit("migrate", "yaml", file, "--from", "1.2", "--to", "1.2").code
+
+
 def test_check_writes_nothing_and_fails_where_something_would_change(tmp_path: Path) -> None:
     """For CI."""
     file = document(tmp_path)

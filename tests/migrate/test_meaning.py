@@ -67,7 +67,6 @@ def test_a_setting_with_an_equal_becomes_it(one: tuple[Any, ...], key: str, valu
     ("one", "llm", "value"),
     [
         ((BUILD, "max_lora_rank", 8), "lora_config.max_lora_rank", 8),
-        ((BUILD, "lora_plugin", "bfloat16"), "enable_lora", True),
         ((BUILD, "lora_dir", ["one", "two"]), "lora_config.lora_dir", ["one", "two"]),
         ((PARAMETER, "max_tokens_in_paged_kv_cache", "4000", "tensorrt_llm"), "kv_cache_config.max_tokens", 4000),
         (
@@ -177,6 +176,14 @@ def test_a_profiles_key_that_the_release_cannot_write_is_lost(to: str, how: str,
 
     assert (how, value) == (row.how, row.value)
     assert (how == "none") == ("kv_cache_config.tokens_per_block" in row.lost)
+
+
+@pytest.mark.parametrize(("to", "how"), [("1.2.1", "approximate"), ("main", "exact")])
+def test_adapters_that_no_request_can_name_are_a_loss(to: str, how: str) -> None:
+    """The key is written all the same: trtllm-serve takes them."""
+    row = only_row((BUILD, "lora_plugin", "bfloat16"), to=to)
+
+    assert (how, True, how == "approximate") == (row.how, row.value, "a tensor that names an adapter" in row.lost)
 
 
 def test_an_unfilled_placeholder_is_dropped_for_the_default_held() -> None:

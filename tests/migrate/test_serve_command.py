@@ -165,6 +165,7 @@ def test_a_call_that_was_not_read_is_told_with_its_line(line: str, told: str) ->
     made = moved(f"\n# trtllm-serve\n{line}\n", "1.2.1", "1.0.0")
     assert f"\n# trtllm-serve\n{line}\n" == made.text
     assert [True] == [note.startswith("line 3") and told in note for note in made.notes]
+    assert made.notes == made.unread
 
 
 def test_a_model_in_a_variable_is_no_hidden_option() -> None:
@@ -177,7 +178,7 @@ def test_a_document_written_in_pieces_stays_and_is_told() -> None:
     text = "cat > a.yaml <<EOF\nkv_cache_dtype: fp8\nEOF\ncat >> a.yaml <<EOF\nuse_cuda_graph: true\nEOF\n"
     made = moved(text, "0.21.0", "1.2.1")
     assert text == made.text
-    assert ["line 2", "line 5"] == [note[:6] for note in made.notes]
+    assert ["line 2", "line 5"] == [note[:6] for note in made.unread]
 
 
 def test_tabs_and_line_ends_of_a_document_inside_stay() -> None:

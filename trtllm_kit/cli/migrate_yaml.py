@@ -27,7 +27,7 @@ CommandOption = Annotated[
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="File to write the result to.")]
 InPlaceOption = Annotated[bool, typer.Option("--in-place", help="Write the result over FILE.")]
 CheckOption = Annotated[
-    bool, typer.Option("--check", help="Write nothing; exit 1 when anything would change or is lost.")
+    bool, typer.Option("--check", help="Write nothing; exit 1 when anything would change, is lost, or could not be read.")
 ]
 DefaultsOption = Annotated[
     bool,
@@ -68,7 +68,7 @@ def yaml(
         lambda: _document(name, between, made, str(place) if written else None),
         lambda: _text(name, between, made, place if written else None, show=place is None and not check),
     )
-    return 1 if bad or (check and made.changed) else 0
+    return 1 if bad or (check and (made.changed or made.unread)) else 0
 
 
 def _asked(file: Path | None, command: str | None, out: Path | None, *, in_place: bool, check: bool) -> None:
@@ -162,6 +162,7 @@ def _document(name: str, between: tuple[str, str], made: Rewritten, written: str
         "problems": [one.document() for one in made.problems],
         "unresolved": [one.document() for one in made.unresolved],
         "notes": list(made.notes),
+        "unread": list(made.unread),
         "written": written,
         "text": made.text,
     }

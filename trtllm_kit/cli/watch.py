@@ -82,16 +82,17 @@ def watch(context: typer.Context, count: int | None = None, **given: Any) -> int
 
 def _round(questions: list[Question], pace: Any, memories: list[Memory]) -> tuple[list[Any], list[Memory]]:
     """Check every target once, side by side."""
-    from concurrent.futures import ThreadPoolExecutor
-
     from trtllm_kit.health.check import looked_at
+    from trtllm_kit.health.fleet import in_threads
 
-    def one(question: Question, memory: Memory) -> tuple[Verdict, Memory]:
-        target, ruleset = question
-        return looked_at(target, ruleset, pace, memory)
+    made: dict[int, tuple[Verdict, Memory]] = {}
 
-    with ThreadPoolExecutor(min(32, len(questions))) as pool:
-        pairs = list(pool.map(one, questions, memories))
+    def one(number: int) -> None:
+        target, ruleset = questions[number]
+        made[number] = looked_at(target, ruleset, pace, memories[number])
+
+    in_threads(one, range(len(questions)))
+    pairs = [made[number] for number in range(len(questions))]
     return [verdict for verdict, _ in pairs], [memory for _, memory in pairs]
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from trtllm_kit.health.check import Pace, check_remembering, concluded, left, looked_at, next_reading
 from trtllm_kit.health.compiled import Question
@@ -75,21 +73,21 @@ def in_threads(there: Callable[[int], None], numbers: Sequence[int], here: Calla
     """
     from threading import Thread
 
-    waiting, failed = deque(numbers), list[BaseException]()
+    waiting, failed = iter(numbers), list[Exception]()
 
     def work() -> None:
-        while not failed:
+        for number in waiting:
             try:
-                there(waiting.popleft())
-            except IndexError:
-                return
-            except BaseException as error:
+                there(number)
+            except Exception as error:  # noqa: BLE001  # it is raised below
                 failed.append(error)
 
     threads = [Thread(target=work, daemon=True) for _ in range(min(AT_ONCE, len(numbers)))]
-    with suppress(RuntimeError):  # the system allows no more of them
-        for thread in threads:
+    for thread in threads:
+        try:
             thread.start()
+        except RuntimeError:  # the system allows no more of them
+            break
     if here is not None:
         here()
     work()

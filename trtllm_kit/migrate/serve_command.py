@@ -42,7 +42,7 @@ def serve_rewritten(
     Documents that stand in other files are read and not changed; a row says what to write into them.
     """
     script = Script(text)
-    moved = _Moved([], [], [], [])
+    moved = _Moved([], [], [], [], [])
     held = _documents(script, moved, file, (source, target), keep_behaviour=keep_behaviour)
     calls = list(commands_of(script))
     for given in calls:
@@ -54,14 +54,15 @@ def serve_rewritten(
         moved.rows.extend(_by_hand(row) if (row.key, row.line) in unwritten else row for row in rows)
         moved.problems.extend(Located(finding, file, line) for finding, line in command.problems())
         moved.notes.extend(command.notes(held))
-    moved.notes.extend(left_calls(text, calls))
-    if not (calls or held or moved.notes):
+    moved.unread.extend(left_calls(text, calls))
+    if not (calls or held or moved.unread):
         raise NotMoved(
             f"{file} has nothing to carry over",
             why="it calls no trtllm-serve and writes no LLM-API document",
             hint="trtkit migrate engine, for what builds or serves an engine",
         )
-    notes = tuple(dict.fromkeys(moved.notes))
+    unread = tuple(dict.fromkeys(moved.unread))
+    notes = tuple(dict.fromkeys((*moved.notes, *unread)))
     return Rewritten(
         "trtllm-serve command",
         text,
@@ -70,6 +71,7 @@ def serve_rewritten(
         tuple(moved.problems),
         notes,
         tuple(moved.unresolved),
+        unread,
     )
 
 
@@ -80,6 +82,7 @@ class _Moved(NamedTuple):
     problems: list[Located]
     unresolved: list[Located]
     notes: list[str]
+    unread: list[str]
 
 
 def _documents(
@@ -95,7 +98,7 @@ def _documents(
     for here in documents:
         held[here.file] = None if here.is_piece else _data(here.text)
         if here.line in left:
-            moved.notes.append(f"line {here.line}: {here.file} stays as it is: {left[here.line]}")
+            moved.unread.append(f"line {here.line}: {here.file} stays as it is: {left[here.line]}")
             continue
         made = rewritten(here.text.encode(), file, *between, keep_behaviour=keep_behaviour)
         if made.changed:

@@ -20,6 +20,7 @@ from trtllm_kit.migrate.row import Row
 from trtllm_kit.migrate.values import value_as
 from trtllm_kit.units import counted
 from trtllm_kit.upstream.engine_settings import plain_value, stays_in_16_bit
+from trtllm_kit.upstream.triton import llmapi_tensors
 
 _MOST_LAYERS = 4
 
@@ -47,6 +48,13 @@ def _exclude(row: Row, _around: Around) -> Row:
         return replace(row, how="dropped", lost="", instead="", note=note)
     more = f" and {len(others) - _MOST_LAYERS} more" if len(others) > _MOST_LAYERS else ""
     return replace(row, lost=f"{counted(len(others), 'layer')} in 16 bit: {', '.join(others[:_MOST_LAYERS])}{more}")
+
+
+def _adapters(row: Row, around: Around) -> Row:
+    """Return the row of adapters, which no request to a Triton model can name in a release without their tensors."""
+    row = replace(row, value=value_as("flag", row.setting.value))
+    inputs, _ = llmapi_tensors(around.to)
+    return row if any(one.name == "lora_name" for one in inputs) else replace(row, how="approximate")
 
 
 def _world_size(row: Row, around: Around) -> Row:
@@ -124,6 +132,7 @@ _PARTS: dict[str, Callable[[Row, Around], Row]] = {
     "group_size": read_group_size,
     "input_length": _input_length,
     "exclude": _exclude,
+    "adapters": _adapters,
     "world_size": _world_size,
     "lookahead": _lookahead,
     "lookahead_ngram": _lookahead_ngram,

@@ -35,6 +35,8 @@ class Rewritten:
     notes: tuple[str, ...] = ()
     unresolved: tuple[Located, ...] = ()
     """What the other release has against the result."""
+    unread: tuple[str, ...] = ()
+    """What may be for a release and was not read; each stands in ``notes`` too."""
 
     @property
     def changed(self) -> bool:
