@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.migrate.test_engine_goldens import engine_plan
+from tests.migrate.engine.test_engine_goldens import engine_plan
 from tests.support.cli import config_folder, trtkit
 from trtllm_kit.build.mock import engine_files
 from trtllm_kit.spec.load import load_profile

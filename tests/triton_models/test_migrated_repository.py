@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from settings import read_settings
-from tests.migrate.settings import found_of
+from tests.migrate.engine.settings import found_of
 from tests.plan.conftest import golden_model
-from trtllm_kit.migrate.engine import Model, migrate
+from trtllm_kit.migrate.engine.profile import Asked
+from trtllm_kit.migrate.engine.whole import Model, migrate
 from trtllm_kit.migrate.found import Reader
-from trtllm_kit.migrate.profile import Asked
 from trtllm_kit.spec.load import load_hardware
 
 from .test_settings import arguments

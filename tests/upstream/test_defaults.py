@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.migrate.documents import RELEASES
+from tests.migrate.release.documents import RELEASES
 from trtllm_kit.upstream.defaults import choices, default_of, defaults, means_the_same, word_instead
 from trtllm_kit.upstream.facts import read_table
 from trtllm_kit.upstream.precedence import key_of_option, precedence

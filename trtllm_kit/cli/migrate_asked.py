@@ -14,10 +14,10 @@ from trtllm_kit.bench.run import Server
 from trtllm_kit.cli.bench_server import server_of
 from trtllm_kit.errors import UsageError
 from trtllm_kit.health.access import Access, NoSecret, authorization
-from trtllm_kit.migrate.answers import Asked, Question
-from trtllm_kit.migrate.compare import Rules
-from trtllm_kit.migrate.difference import Near
-from trtllm_kit.migrate.prompts import prompts_of
+from trtllm_kit.migrate.comparison.answers import Asked, Question
+from trtllm_kit.migrate.comparison.compare import Rules
+from trtllm_kit.migrate.comparison.difference import Near
+from trtllm_kit.migrate.comparison.prompts import prompts_of
 from trtllm_kit.units import parse_share
 
 

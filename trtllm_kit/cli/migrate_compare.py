@@ -13,7 +13,7 @@ from trtllm_kit.cli.session import Session, heading, table
 
 if TYPE_CHECKING:
     from trtllm_kit.bench.compare import Row as Figure
-    from trtllm_kit.migrate.compare import Row, Verdict
+    from trtllm_kit.migrate.comparison.compare import Row, Verdict
 
 _SHOWN = 5
 """Differences that are shown as text; ``--json`` and ``--out`` hold all."""
@@ -83,8 +83,8 @@ def compare(
     """Ask two deployments the same, greedily, and say go or no-go. Exit 1: no-go, 3: nothing to compare."""
     from trtllm_kit.cli.evaluate import require_place
     from trtllm_kit.cli.migrate_asked import Given, asked_both, rules_of
-    from trtllm_kit.migrate.answers import side_of
-    from trtllm_kit.migrate.compare import document_of, verdict_of
+    from trtllm_kit.migrate.comparison.answers import side_of
+    from trtllm_kit.migrate.comparison.compare import document_of, verdict_of
 
     session: Session = context.obj
     if out is not None:
@@ -119,7 +119,7 @@ def _write(path: Path, document: dict[str, Any]) -> None:
 
 
 def _text(verdict: Verdict) -> str:
-    from trtllm_kit.migrate.compare import Outcome
+    from trtllm_kit.migrate.comparison.compare import Outcome
 
     rows = [(str(count), name) for name, count in verdict.counts().items() if count or name in ("asked", "same")]
     sides = [(side.name, side.place, side.api, side.model) for side in verdict.sides]

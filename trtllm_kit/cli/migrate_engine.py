@@ -14,10 +14,10 @@ from trtllm_kit.errors import UsageError
 from trtllm_kit.units import counted
 
 if TYPE_CHECKING:
-    from trtllm_kit.migrate.engine import Migrated, Model
+    from trtllm_kit.migrate.engine.profile import Asked
+    from trtllm_kit.migrate.engine.rules import Rules
+    from trtllm_kit.migrate.engine.whole import Migrated, Model
     from trtllm_kit.migrate.found import Found
-    from trtllm_kit.migrate.profile import Asked
-    from trtllm_kit.migrate.rules import Rules
     from trtllm_kit.serve.target_folder import Change
     from trtllm_kit.spec.hardware import Hardware
 
@@ -70,7 +70,7 @@ def engine(
     force: ForceOption = False,
 ) -> int:
     """Turn what builds, holds or serves an engine into a profile for the PyTorch backend. Exit 1: something is lost."""
-    from trtllm_kit.migrate.read import found
+    from trtllm_kit.migrate.reading.path import found
 
     session: Session = context.obj
     release, read = _release(to), found(path)
@@ -97,8 +97,8 @@ def _release(to: str) -> str:
 
 def _asked(path: Path, release: str, read: Found, hardware: str | None, out: Path | None) -> tuple[Asked, Hardware]:
     """Return what is asked for, with its machine; raises ``UsageError`` where no machine is named."""
-    from trtllm_kit.migrate.machine import Chosen, choose_machine, gpus_of
-    from trtllm_kit.migrate.profile import Asked, profile_name
+    from trtllm_kit.migrate.engine.machine import Chosen, choose_machine, gpus_of
+    from trtllm_kit.migrate.engine.profile import Asked, profile_name
     from trtllm_kit.spec.load import hardware_names, load_hardware
 
     if hardware is not None:
@@ -111,7 +111,7 @@ def _asked(path: Path, release: str, read: Found, hardware: str | None, out: Pat
 
 
 def _migrated(read: Found, asked: Asked, machine: Hardware, model: Model | None, rules: Rules | None) -> Migrated:
-    from trtllm_kit.migrate.engine import migrate
+    from trtllm_kit.migrate.engine.whole import migrate
 
     try:
         return migrate(read, asked, machine, model, rules)
@@ -124,9 +124,9 @@ def _migrated(read: Found, asked: Asked, machine: Hardware, model: Model | None,
 def _model(session: Session, named: str | None, path: Path, read: Found) -> Model | None:
     """Return the model that was named, the one folder that the files name and that is here, or what they describe."""
     from trtllm_kit.cli.plan import model_folder
-    from trtllm_kit.migrate.described import described_model
-    from trtllm_kit.migrate.engine import Model
-    from trtllm_kit.migrate.machine import model_folders
+    from trtllm_kit.migrate.engine.described import described_model
+    from trtllm_kit.migrate.engine.machine import model_folders
+    from trtllm_kit.migrate.engine.whole import Model
     from trtllm_kit.spec.load import load_model
 
     if named is None:
@@ -153,7 +153,7 @@ def _positions(folder: Path) -> int | None:
 def _rules(path: Path) -> Rules:
     from trtllm_kit.errors import storage_error
     from trtllm_kit.files import UnfitFile, read_text
-    from trtllm_kit.migrate.rules import rewrite_rules
+    from trtllm_kit.migrate.engine.rules import rewrite_rules
 
     try:
         text = read_text(path)
@@ -188,7 +188,7 @@ def _states(changes: Sequence[Change]) -> Iterator[str]:
 
 
 def _tell(session: Session, made: Migrated, changes: tuple[Change, ...], written: Path | None) -> int:
-    from trtllm_kit.migrate.report import text
+    from trtllm_kit.migrate.engine.report import text
 
     account = made.account
     document = account.document() | {

@@ -12,8 +12,8 @@ from trtllm_kit.errors import OutputOccupied, UsageError, storage_error
 from trtllm_kit.printable import printable
 
 if TYPE_CHECKING:
-    from trtllm_kit.migrate.change import Row
-    from trtllm_kit.migrate.yaml_file import Rewritten
+    from trtllm_kit.migrate.release.change import Row
+    from trtllm_kit.migrate.release.yaml_file import Rewritten
 
 FileArgument = Annotated[
     Path | None,
@@ -27,7 +27,8 @@ CommandOption = Annotated[
 OutOption = Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="File to write the result to.")]
 InPlaceOption = Annotated[bool, typer.Option("--in-place", help="Write the result over FILE.")]
 CheckOption = Annotated[
-    bool, typer.Option("--check", help="Write nothing; exit 1 when anything would change, is lost, or could not be read.")
+    bool,
+    typer.Option("--check", help="Write nothing; exit 1 when anything would change, is lost or was not read."),
 ]
 DefaultsOption = Annotated[
     bool,
@@ -110,15 +111,15 @@ def _file(file: Path | None, between: tuple[str, str], *, keep: bool) -> Rewritt
     raw = read_bytes(path)
     if path.suffix in _SCRIPTS or raw.startswith(b"#!"):
         return _script(raw, path, between, keep=keep)
-    from trtllm_kit.migrate.yaml_file import rewritten
+    from trtllm_kit.migrate.release.yaml_file import rewritten
 
     return rewritten(raw, path.name, *between, keep_behaviour=keep)
 
 
 def _script(raw: bytes, path: Path, between: tuple[str, str], *, keep: bool) -> Rewritten:
     from trtllm_kit.errors import NotMoved
-    from trtllm_kit.migrate.changed import document_beside
-    from trtllm_kit.migrate.serve_command import serve_rewritten
+    from trtllm_kit.migrate.release.changed import document_beside
+    from trtllm_kit.migrate.release.serve_command import serve_rewritten
 
     try:
         text = raw.decode("utf-8")
@@ -132,8 +133,8 @@ def _script(raw: bytes, path: Path, between: tuple[str, str], *, keep: bool) -> 
 
 
 def _command(text: str, between: tuple[str, str], *, keep: bool) -> Rewritten:
-    from trtllm_kit.migrate.changed import document_beside
-    from trtllm_kit.migrate.serve_command import serve_rewritten
+    from trtllm_kit.migrate.release.changed import document_beside
+    from trtllm_kit.migrate.release.serve_command import serve_rewritten
 
     return serve_rewritten(text, "--command", *between, lambda name: document_beside(Path(), name), keep_behaviour=keep)
 
@@ -169,7 +170,7 @@ def _document(name: str, between: tuple[str, str], made: Rewritten, written: str
 
 
 def _row(row: Row) -> dict[str, Any]:
-    from trtllm_kit.migrate.change import UNSAID
+    from trtllm_kit.migrate.release.change import UNSAID
 
     return {
         "key": row.key,
@@ -211,7 +212,7 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _setting(key: str, value: object) -> str:
-    from trtllm_kit.migrate.change import UNSAID
+    from trtllm_kit.migrate.release.change import UNSAID
 
     if value == UNSAID:
         return f"{key} (not said)" if key else "-"

@@ -15,7 +15,7 @@ from trtllm_kit.printable import printable
 from trtllm_kit.units import counted
 
 if TYPE_CHECKING:
-    from trtllm_kit.migrate.upgrade import Broken, Checked
+    from trtllm_kit.migrate.release.upgrade import Broken, Checked
 
 FolderArgument = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Project to look through; a single file does too.", show_default=".")
@@ -44,7 +44,7 @@ def upgrade_check(
 ) -> int:
     """Look through a project for what a release breaks, with what mends it. Exit 1: an ERROR, or WARNING if strict."""
     from trtllm_kit.cli.asked import asked_for
-    from trtllm_kit.migrate.upgrade import check_project
+    from trtllm_kit.migrate.release.upgrade import check_project
 
     session: Session = context.obj
     before = None if source is None else _release("--from", source)

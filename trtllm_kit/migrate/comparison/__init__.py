@@ -1,0 +1,1 @@
+"""Two deployments that were asked the same."""

@@ -1,0 +1,1 @@
+"""What somebody has, read as settings: scripts, images, engines, repositories, manifests."""
