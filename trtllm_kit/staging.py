@@ -214,7 +214,7 @@ def _require_replaceable(out: Path) -> None:
         raise OutputOccupied(
             f"{out} is a mount point",
             why="the finished folder is renamed into place, and a mount point cannot be renamed over",
-            hint=f"--out {out / 'NAME'}, a folder below it",
+            hint=f"make {out / 'NAME'}, a folder below it",
         )
     for folder in (out, _sibling(out, "old")):
         if folder.exists() and not os.access(folder, os.W_OK):
@@ -227,12 +227,13 @@ def _require_replaceable(out: Path) -> None:
         )
 
 
-def require_apart(out: Path, source: Path) -> None:
+def require_apart(out: Path, source: Path, option: str = "--out ") -> None:
     """Refuse an output that is its source, lies in it or holds it: ``UsageError``.
 
-    The one would be replaced while it is read, and what is made in a source is part of it the next time.
+    The one would be replaced while it is read, and what is made in a source is part of it the next time. ``option``
+    is what a command line says before the output; empty where the output is a word by itself.
     """
-    place, origin = _place(out), source.resolve()
+    place, origin = _place(out, option), source.resolve()
     if place == origin:
         relation = "is the source itself"
     elif origin in place.parents:
@@ -243,20 +244,20 @@ def require_apart(out: Path, source: Path) -> None:
         return
     outer = min(place, origin, key=lambda path: len(path.parts))
     raise UsageError(
-        f"--out {out} {relation}",
+        f"{option}{out} {relation}",
         why="the output is swapped into its place whole, and the source must stay as it is",
-        hint=f"--out {outer.with_name(f'{outer.name}-made')}, a folder beside it",
+        hint=f"{option}{outer.with_name(f'{outer.name}-made')}, a folder beside it",
     )
 
 
-def _place(out: Path) -> Path:
+def _place(out: Path, option: str) -> Path:
     try:
         place = out.resolve()
     except RuntimeError as error:  # Python 3.11 and 3.12 say so of a loop of links
-        raise UsageError(f"{out} leads nowhere", why=str(error), hint="choose another --out") from None
+        raise UsageError(f"{out} leads nowhere", why=str(error), hint="name another folder to make") from None
     if not place.name:
         raise UsageError(
-            f"{out} cannot be an output", why="it is the root of the file system", hint="--out FOLDER below it"
+            f"{out} cannot be an output", why="it is the root of the file system", hint=f"{option}/FOLDER, below it"
         )
     return place
 
@@ -349,7 +350,7 @@ def _occupied(out: Path, what: str, why: str) -> OutputOccupied:
     return OutputOccupied(
         f"{out} exists and {what}",
         why=f"{why}, so replacing it could destroy something of yours",
-        hint="choose another --out, or move that folder away",
+        hint="make another folder, or move that one away",
     )
 
 

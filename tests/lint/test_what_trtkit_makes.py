@@ -12,6 +12,7 @@ from tests.checkpoint.ranks import rank_plan
 from tests.lint.five_models import write_five_models
 from tests.plan.conftest import golden_model
 from tests.plan.test_golden import MODEL_OF, shipped_plan
+from tests.serve.targets.test_golden import CASES
 from tests.support.rehearsal import make_repository
 from tests.support.specs import hardware, llama_8b, profile
 from tests.support.standin.trtllm_build import main as builder
@@ -24,12 +25,14 @@ from trtllm_kit.checkpoint.rank_config import rank_config
 from trtllm_kit.errors import RepositoryError
 from trtllm_kit.findings import Severity
 from trtllm_kit.lint.context import Context
+from trtllm_kit.lint.kinds import is_manifest
 from trtllm_kit.lint.report import Read
 from trtllm_kit.lint.run import lint
 from trtllm_kit.plan.ranks import order_of
 from trtllm_kit.plan.settle import settle
 from trtllm_kit.progress import Silent
 from trtllm_kit.repository.compose import repository_files
+from trtllm_kit.serve.targets.table import TARGETS
 from trtllm_kit.upstream import known_releases, release
 from trtllm_kit.upstream.failures import failure
 
@@ -195,3 +198,18 @@ def test_an_engine_that_the_builder_makes(
         read.facts["ranks"],
     )
     assert [] == spoken(read)
+
+
+@pytest.mark.parametrize("name", [name for name, (target, _) in CASES.items() if target != "monitoring"])
+def test_what_a_target_starts(name: str, tmp_path: Path) -> None:
+    """Nothing to say of scripts and batch scripts, of pods that serve, nor of those that build."""
+    target, made = CASES[name]
+    folder = write(tmp_path, TARGETS[target].files(made))
+    read = [lint(path, Context()) for path in sorted(folder.rglob("*.*")) if starts_something(path)]
+    assert [] == [line for one in read for line in spoken(one)]
+    assert 0 < sum(int(one.facts.get("pods", 0)) + int(one.facts.get("servers", 0)) for one in read)
+
+
+def starts_something(path: Path) -> bool:
+    """Whether a file of a target is a script or a manifest."""
+    return path.suffix in (".sh", ".sbatch") or (path.suffix == ".yaml" and is_manifest(path.read_bytes()))

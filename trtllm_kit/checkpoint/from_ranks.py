@@ -58,7 +58,7 @@ def migrate(
     left.
     """
     for source in (folder, *((tokenizer,) if tokenizer is not None else ())):
-        require_apart(out, source)
+        require_apart(out, source, option="")
     brought = decide(folder, tokenizer, shard_bytes)
     with staged(out, "model", brought.key, lock_seconds) as stage:
         if stage is None:

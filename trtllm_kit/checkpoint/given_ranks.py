@@ -114,8 +114,13 @@ def read_small(folder: Path, *, own: bool) -> dict[str, bytes]:
 
 def _require_intact(folder: Path) -> None:
     """Raise ``ManifestError`` for files that trtkit wrote and somebody replaced: their record speaks of others."""
-    if os.path.lexists(folder / MANIFEST):
+    if not os.path.lexists(folder / MANIFEST):
+        return
+    try:
         require_intact(folder, read_manifest(folder, "checkpoint"))
+    except ManifestError as error:
+        hint = f"put the files back as they were made; where the change is meant, remove {folder / MANIFEST}"
+        raise ManifestError(error.what, why=error.why, hint=hint) from None
 
 
 def _require_ranks(folder: Path, document: Mapping[str, object], where: str) -> None:

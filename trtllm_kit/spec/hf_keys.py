@@ -53,9 +53,9 @@ class Keys:
 
     def optional_integer(self, key: str, *, least: int = 1, most: int = 10**9) -> int | None:
         """Return a whole number, or None when it is absent."""
-        value: int | None = self._checked(
-            key, lambda value: type(value) is int and least <= value <= most, _whole_words(least, most)
-        )
+        beyond = type(self.values.get(key)) is int and self.values[key] > most
+        expected = _from_to(least, most) if beyond else _whole_words(least, most)
+        value: int | None = self._checked(key, lambda value: type(value) is int and least <= value <= most, expected)
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -190,7 +190,11 @@ def _is_list(good: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 
 def _whole_words(least: int, most: int) -> str:
-    return f"a whole number of {least} or more" if most == 10**9 else f"a whole number from {least} to {most}"
+    return f"a whole number of {least} or more" if most == 10**9 else _from_to(least, most)
+
+
+def _from_to(least: int, most: int) -> str:
+    return f"a whole number from {least} to {most}"
 
 
 def _one_of(words: Sequence[str]) -> str:

@@ -19,8 +19,9 @@ from trtllm_kit.serve.targets.subject import PRE_STOP_SECONDS, Subject
 from trtllm_kit.upstream.deployment import gpu_label
 
 SERVER = "server"
-SCRIPT = "serve.sh"
 """Name of the container."""
+SCRIPT = "serve.sh"
+SHARED_MEMORY: Object = {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108  # where shared memory is
 ROLE = "trtkit/role"
 """Label that tells a group's leader from its workers."""
 PRODUCT = "nvidia.com/gpu.product"
@@ -40,7 +41,7 @@ def container(subject: Subject, command: Sequence[str]) -> Object:
     mounts = [
         {"name": "files", "mountPath": FILES, "readOnly": True},
         {"name": "models", "mountPath": VOLUME, "readOnly": True},
-        {"name": "shm", "mountPath": "/dev/shm"},  # noqa: S108  # where shared memory is
+        SHARED_MEMORY,
     ]
     found: Object = {"name": SERVER, "image": subject.image, "command": list(command)}
     variables = environment(subject)

@@ -15,7 +15,7 @@ from trtllm_kit.serve.targets.objects import (
     literal,
     made,
 )
-from trtllm_kit.serve.targets.pods import container, pod
+from trtllm_kit.serve.targets.pods import SHARED_MEMORY, container, pod
 from trtllm_kit.serve.targets.shell import Line, Run, Script, Set
 from trtllm_kit.serve.targets.subject import Files, Subject
 from trtllm_kit.units import GIB
@@ -45,11 +45,10 @@ def volumes(subject: Subject, scripts: Files) -> list[Object]:
     """Return the volumes of a serving pod."""
     items: list[Object] = [{"key": _key(path), "path": f"repository/{path}"} for path in served(subject)]
     items += [{"key": _key(path), "path": path, "mode": 0o555} for path in scripts]
-    shm = {"medium": "Memory", "sizeLimit": f"{subject.shm_bytes // GIB}Gi"}
     return [
         {"name": "files", "configMap": {"name": files_name(subject, scripts), "items": items}},
         models_volume(subject),
-        {"name": "shm", "emptyDir": shm},
+        shared_memory(subject),
     ]
 
 
@@ -83,8 +82,8 @@ def job_objects(subject: Subject) -> list[Object]:
         return []
     script = Script(tuple(_build_lines(subject))).text()
     builder = container(subject, ["/bin/sh", "-c", literal(script)])
-    builder["volumeMounts"] = [{"name": "models", "mountPath": VOLUME}]
-    template = pod(subject, [builder], [models_volume(subject)])
+    builder["volumeMounts"] = [{"name": "models", "mountPath": VOLUME}, SHARED_MEMORY]
+    template = pod(subject, [builder], [models_volume(subject), shared_memory(subject)])
     template["metadata"]["labels"]["app.kubernetes.io/name"] = "trtllm-build"
     template["spec"] |= {"restartPolicy": "Never"}
     for key in ("affinity", "resourceClaims"):
@@ -118,6 +117,11 @@ def models_volume(subject: Subject) -> Object:
     if subject.deploy.volume_image is not None:
         return {"name": "models", "image": {"reference": subject.deploy.volume_image, "pullPolicy": "IfNotPresent"}}
     return {"name": "models", "persistentVolumeClaim": {"claimName": subject.deploy.volume_claim or _claim(subject)}}
+
+
+def shared_memory(subject: Subject) -> Object:
+    """Return the volume that stands where processes share memory: a container's own has 64 MiB."""
+    return {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": f"{subject.shm_bytes // GIB}Gi"}}
 
 
 def _claim(subject: Subject) -> str:
