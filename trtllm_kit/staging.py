@@ -250,7 +250,7 @@ def require_apart(out: Path, source: Path, option: str = "--out ") -> None:
     )
 
 
-def _place(out: Path, option: str) -> Path:
+def _place(out: Path, option: str = "--out ") -> Path:
     try:
         place = out.resolve()
     except RuntimeError as error:  # Python 3.11 and 3.12 say so of a loop of links

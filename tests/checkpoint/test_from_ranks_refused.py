@@ -224,9 +224,22 @@ def test_a_rank_file_that_was_exchanged_since_trtkit_wrote_it_is_told(tmp_path: 
     shutil.copytree(made["bf16"], folder)
     for number, other in ((0, 1), (1, 0)):
         (folder / f"rank{number}.safetensors").write_bytes((made["bf16"] / f"rank{other}.safetensors").read_bytes())
-    with pytest.raises(ManifestError, match=r"rank0\.safetensors does not match its manifest"):
+    with pytest.raises(ManifestError, match=r"rank0\.safetensors does not match its manifest") as refused:
         migrate(folder, tmp_path / "out", Silent())
+    assert refused.value.hint.endswith(f"where the change is meant, remove {folder / 'trtkit-manifest.json'}")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_change_that_was_meant_is_migrated_without_its_record(tmp_path: Path, made: dict[str, Path]) -> None:
+    """The way that the refusal names works: rank files that somebody wrote anew go through once no record is there."""
+    folder = tmp_path / "ranks"
+    shutil.copytree(made["bf16"], folder)
+    in_file(0, EMBEDDING, flipped)(folder)
+    with pytest.raises(ManifestError):
+        migrate(folder, tmp_path / "out", Silent())
+    (folder / "trtkit-manifest.json").unlink()
+    migrate(folder, tmp_path / "out", Silent())
+    assert (tmp_path / "out" / "config.json").is_file()
 
 
 def test_heads_that_no_rank_holds_are_missed(tmp_path: Path) -> None:
@@ -251,5 +264,7 @@ def test_a_folder_of_somebody_elses_is_not_replaced(tmp_path: Path, made: dict[s
     with pytest.raises(OutputOccupied):
         migrate(made["bf16"], tmp_path / "out", Silent())
     assert "mine" == (tmp_path / "out" / "notes").read_text("utf-8")
-    with pytest.raises(UsageError, match="lies in the source"):
+    with pytest.raises(UsageError, match="lies in the source") as refused:
         migrate(made["bf16"], made["bf16"] / "out", Silent())
+    assert f"{made['bf16']}-made, a folder beside it" == refused.value.hint
+    assert "--out" not in str(refused.value)

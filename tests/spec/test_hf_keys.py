@@ -61,6 +61,19 @@ def test_a_required_key_that_is_null_says_so() -> None:
     assert (False, True) == (keys.sound("a", "c"), keys.sound("c"))
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(10**12, "a whole number from 1 to 1000000000"), (0, "a whole number of 1 or more"), (10**9, None)],
+)
+def test_a_number_beyond_the_most_is_told_the_most(value: int, expected: str | None) -> None:
+    """What is refused for its size names the limit that it is over."""
+    keys = Keys({"vocab_size": value})
+
+    keys.integer("vocab_size")
+
+    assert ([] if expected is None else [expected]) == [problem.expected for problem in keys.problems]
+
+
 def test_a_key_read_twice_is_one_problem() -> None:
     """Two readers of one bad key give one line."""
     keys = Keys({"a": "x"})

@@ -21,7 +21,7 @@ from trtllm_kit.checkpoint.rank_split import World
 from trtllm_kit.checkpoint.rank_tensors import HEAD
 from trtllm_kit.checkpoint.unshard import Whole, unshard
 from trtllm_kit.checkpoint.unsharded import AGAIN, Joined, Unsharded, names_of
-from trtllm_kit.errors import KitError, ModelConfigError, TensorError, WeightFileError, storage_error
+from trtllm_kit.errors import KitError, ManifestError, ModelConfigError, TensorError, WeightFileError, storage_error
 from trtllm_kit.files import UnfitFile, read_file
 from trtllm_kit.spec.hf_config import read_model_spec
 from trtllm_kit.spec.load import parse_config, read_config

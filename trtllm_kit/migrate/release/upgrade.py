@@ -115,8 +115,6 @@ def _findings(thing: Thing, version: str, ask: Ask, model: Path | None) -> tuple
     if thing.what in (What.RULES, What.DASHBOARD):
         return thing.what.value, tuple(_of_expressions(thing.path, version))
     images = tuple(_of_images(thing.path, version)) if thing.path.is_file() else ()
-    if thing.what is What.DOCKERFILE:
-        return thing.what.value, (*_of_settings(thing.path, version), *images)
     from trtllm_kit.lint.manifests import lint_manifest
     from trtllm_kit.lint.run import lint
 
