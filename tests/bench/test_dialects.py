@@ -95,3 +95,18 @@ def test_a_stream_that_repeats_itself_is_one_answer() -> None:
         new.take(Part(text), 1.0)
     same = Heard(texts=["x", "x"])
     assert ("abc", "abc", "xx") == (repeating.text, new.text, same.text)
+
+
+def test_a_character_that_came_in_part_is_no_new_text() -> None:
+    """A stream that repeats itself may put another character in the place of the one that was cut."""
+    cut = Heard(texts=["caf", "caf\ufffd", "caf\u00e9", "caf\u00e9 au lait"])
+    ended = Heard(texts=["so", "so STO", "so "])
+    assert (False, "caf\u00e9 au lait", False) == (cut.adds, cut.text, ended.adds)
+
+
+def test_pieces_that_grow_are_new_text_where_the_server_adds_elsewhere() -> None:
+    """Two pieces, 1 and 10, are 110 of a server that repeats nothing: another answer, or the interface, says so."""
+    growing, plain, openai = Heard(texts=["1", "10"]), Heard(texts=["a", "b"]), Heard(texts=["1", "10"])
+    openai.may_repeat = False
+    assert (False, True, True) == (growing.adds, plain.adds, openai.adds)
+    assert ("10", "110", "110") == (growing.said(adds=False), growing.said(adds=plain.adds), openai.text)

@@ -102,6 +102,44 @@ def test_a_later_turn_repeats_the_talk_before_it() -> None:
     assert prompts[1].startswith(prompts[0])
 
 
+@pytest.mark.parametrize(("pieces", "said"), [(("1", "10"), "110"), (("a", "ab"), "aab"), (("x", "y"), "xy")])
+def test_a_turn_repeats_growing_pieces_whole_once_an_answer_showed_that_pieces_are_new(
+    pieces: tuple[str, ...], said: str
+) -> None:
+    """The first answer of the run is of pieces that begin differently, so no later one is taken to repeat itself."""
+    prompts: list[str] = []
+
+    class Pieces(Slow):
+        async def ask(self, ask: Ask, heard: Heard) -> None:
+            prompts.append(ask.prompt)
+            heard.sent = clock()
+            for text in pieces if len(prompts) > 1 else ("p", "q"):
+                heard.take(Part(text), clock())
+            heard.end(clock())
+
+    load = small_load(users=1, requests=3, turns=3)
+    drive(load, Prompts(load), lambda: Pieces(0.0), Limits())
+    assert prompts[1].startswith(f"{prompts[0]}\npq\n")
+    assert prompts[2].startswith(f"{prompts[1]}\n{said}\n")
+
+
+def test_a_server_that_repeats_itself_is_not_repeated_twice() -> None:
+    """Where every answer of the run grows, a later turn holds the last piece of it alone."""
+    prompts: list[str] = []
+
+    class Repeats(Slow):
+        async def ask(self, ask: Ask, heard: Heard) -> None:
+            prompts.append(ask.prompt)
+            heard.sent = clock()
+            for text in ("a", "a b", "a b c"):
+                heard.take(Part(text), clock())
+            heard.end(clock())
+
+    load = small_load(users=1, requests=3, turns=3)
+    drive(load, Prompts(load), lambda: Repeats(0.0), Limits())
+    assert prompts[2].startswith(f"{prompts[1]}\na b c\n")
+
+
 def test_warm_up_is_marked() -> None:
     """The first requests by number are those that no figure counts."""
     with token_server(first=0.0, gap=0.0) as (url, _):

@@ -171,7 +171,18 @@ def test_nobody_there_cannot_be_compared(compared: Compared, old: tuple[str, Scr
     away = f"http://127.0.0.1:{port}"
     found = [compared(old[0], away, prompts, *more) for more in ((), ("--api-new", "triton"))]
     assert [3, 3] == [ran.code for ran in found]
+    assert "try: start the server, or name --api-new and --model-new" in found[0].err
     assert "the new deployment at" in found[1].err
+
+
+def test_an_interface_that_has_no_grpc_is_refused_by_the_option_of_its_side(
+    compared: Compared, old: tuple[str, Script], prompts: Path
+) -> None:
+    """The way out names an option that this verb has."""
+    ran = compared(old[0], "grpc://127.0.0.1:1", prompts, "--api-new", "openai")
+    assert (2, []) == (ran.code, old[1].bodies)
+    assert "--api-new openai over grpc://" in ran.err
+    assert "try: --api-new triton" in ran.err
 
 
 @pytest.mark.parametrize(

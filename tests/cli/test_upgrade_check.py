@@ -64,6 +64,28 @@ def test_what_a_release_breaks_is_found_where_it_stands(
     assert (name, rule, line, mend.format(tmp_path / name)) in found
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "lines"),
+    [
+        ("build.sh", "trtllm-build --context_fmha disable\ntrtllm-build --context_fmha enable\n", [1]),
+        ("Dockerfile", "FROM a\nRUN trtllm-build --context_fmha disable\nRUN trtllm-build --context_fmha enable\n",
+         [2]),
+        ("Dockerfile", "FROM a\nRUN trtllm-build --context_fmha disable && \\\n  trtllm-build --context_fmha disable\n",
+         [2, 3]),
+        ("job.yaml", "apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {\ninitContainers: [\n"
+         "{name: a, image: x, command: [trtllm-build, --context_fmha, disable]},\n"
+         "{name: b, image: x, command: [trtllm-build, --context_fmha, enable]}],\n"
+         "containers: [{name: c, image: x, command: [trtllm-serve, m]}]}}}\n", [5]),
+        ("compose.yaml", "services:\n  a:\n    image: x\n    command: trtllm-build --context_fmha disable\n"
+         "  b:\n    image: x\n    command: trtllm-build --context_fmha enable\n", [4]),
+    ],
+)  # fmt: skip
+def test_each_of_several_commands_is_judged_by_itself(name: str, text: str, lines: list[int], tmp_path: Path) -> None:
+    """What a later build in the same file is given says nothing of an earlier one."""
+    write(tmp_path, name, text)
+    assert lines == [one["line"] for one in findings(tmp_path, to="0.17.0") if "context FMHA" in one["message"]]
+
+
 def test_engines_checkpoints_and_repositories_are_one_thing_each(tmp_path: Path) -> None:
     """What lies inside of them is not looked at a second time."""
     write(tmp_path, "engine/config.json", json.dumps({"version": "1.2.1", "build_config": {}, "pretrained_config": {}}))

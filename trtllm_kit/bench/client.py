@@ -119,6 +119,7 @@ class _Exchange:
 
     def __init__(self, dialect: Dialect, heard: Heard, done: asyncio.Future[None]) -> None:
         self.heard, self.done = heard, done
+        heard.may_repeat = dialect.may_repeat
         self.response = Response()
         self._dialect = dialect
         self._read = dialect.read

@@ -63,6 +63,8 @@ class Dialect:
     """What an event says; raises ``Malformed``."""
     says_done: bool
     """Whether a stream that is complete says so in an event of its own."""
+    may_repeat: bool = False
+    """Whether there are servers whose pieces repeat the answer so far, as upstream's llmapi model does."""
     batched: bool = False
     """Whether tensors over gRPC have a dimension of the batch in front."""
 
@@ -191,8 +193,17 @@ def _document(data: bytes) -> dict[str, Any]:
 DIALECTS = {
     one.name: one
     for one in (
-        Dialect("triton", "tensorrt_llm", _triton_path, _llmapi_body, _read_triton, says_done=False),
-        Dialect("triton-legacy", "ensemble", _triton_path, _legacy_body, _read_triton, says_done=False, batched=True),
+        Dialect("triton", "tensorrt_llm", _triton_path, _llmapi_body, _read_triton, says_done=False, may_repeat=True),
+        Dialect(
+            "triton-legacy",
+            "ensemble",
+            _triton_path,
+            _legacy_body,
+            _read_triton,
+            says_done=False,
+            may_repeat=True,
+            batched=True,
+        ),
         Dialect("openai", "", lambda _: "/v1/completions", _completions_body, _read_openai, says_done=True),
         Dialect("openai-chat", "", lambda _: "/v1/chat/completions", _chat_body, _read_openai, says_done=True),
     )

@@ -21,10 +21,13 @@ _TIMEOUT_SECONDS = 5.0
 _TRITON_MODELS = ("tensorrt_llm", "ensemble", "tensorrt_llm_bls")
 
 
-def discover(address: Address, model: str | None, headers: Mapping[str, str] | None = None) -> tuple[str, str]:
+def discover(
+    address: Address, model: str | None, headers: Mapping[str, str] | None = None, side: str = ""
+) -> tuple[str, str]:
     """Return interface and model's name; raises ``RequestFailed`` where nothing that is known answers.
 
-    The engine backend's ensemble is preferred to its ``tensorrt_llm``, which takes tokens and no text.
+    The engine backend's ensemble is preferred to its ``tensorrt_llm``, which takes tokens and no text. ``side`` ends
+    the names of the options that say both, ``-old`` where a command line speaks of two servers.
     """
     listed = _get(address, "/v1/models", headers)
     if isinstance(listed, dict) and isinstance(listed.get("data"), list):
@@ -41,7 +44,7 @@ def discover(address: Address, model: str | None, headers: Mapping[str, str] | N
     raise RequestFailed(
         f"{address.place} does not say what it speaks",
         why=f"neither /v1/models nor /v2/models/{model or _TRITON_MODELS[0]}/config answers as a known server does",
-        hint="start the server, or name --api and --model",
+        hint=f"start the server, or name --api{side} and --model{side}",
     )
 
 

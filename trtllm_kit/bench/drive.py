@@ -131,6 +131,7 @@ class _Run:
         self._first_identity = secrets.randbelow(1 << 62)
         self._stirred = asyncio.Event()
         self._ready: dict[int, str] = {}
+        self._adds = False
         self._fault: BaseException | None = None
         self.driven: Driven | None = None
         """What came of it, once it has ended one way or the other."""
@@ -223,7 +224,8 @@ class _Run:
             raise
         failed = sent.heard.failure is not None
         self._failed += failed
-        self._prompts.answered(sent.number, sent.heard.text)
+        self._adds = self._adds or sent.heard.adds
+        self._prompts.answered(sent.number, sent.heard.said(adds=self._adds))
         end = clock() - self._begun
         self._traffic.end(sent.number, end + (BACK_OFF_SECONDS if failed else 0.0))
 
@@ -255,14 +257,15 @@ class _Run:
 def records_of(driven: Driven, load: Load, prompts: Prompts) -> tuple[Record, ...]:
     """Return what was sent as records, by number, with times from the start of the run."""
     counted = load.workload.counted
-    made = [_record(sent, driven.begun, load, prompts) for sent in driven.sent]
+    adds = any(sent.heard.adds for sent in driven.sent)
+    made = [_record(sent, driven.begun, load, prompts, adds=adds) for sent in driven.sent]
     made.sort(key=lambda record: record.number)
     return tuple(record if record.number in counted else replace(record, warm=True) for record in made)
 
 
-def _record(sent: Sent, begun: float, load: Load, prompts: Prompts) -> Record:
+def _record(sent: Sent, begun: float, load: Load, prompts: Prompts, *, adds: bool) -> Record:
     heard = sent.heard
-    answer, counted = _answer_tokens(sent, load, prompts)
+    answer, counted = _answer_tokens(sent, load, prompts, adds=adds)
     prompt = heard.prompt_tokens or prompts.tokens(sent.prompt)
     return Record(
         number=sent.number,
@@ -278,13 +281,13 @@ def _record(sent: Sent, begun: float, load: Load, prompts: Prompts) -> Record:
     )
 
 
-def _answer_tokens(sent: Sent, load: Load, prompts: Prompts) -> tuple[int, Counted]:
-    """Count the tokens of an answer by the surest source there is."""
+def _answer_tokens(sent: Sent, load: Load, prompts: Prompts, *, adds: bool) -> tuple[int, Counted]:
+    """Count the tokens of an answer by the surest source there is; ``adds`` says that pieces are new text."""
     heard = sent.heard
     if heard.answer_tokens:
         return heard.answer_tokens, Counted.SERVER
     if prompts.exact and heard.texts:
-        return max(prompts.tokens(heard.text), 1), Counted.TOKENIZER
+        return max(prompts.tokens(heard.said(adds=adds)), 1), Counted.TOKENIZER
     if heard.finish == "length" and heard.failure is None:
         return load.request(sent.number).most, Counted.LIMIT
     return len(heard.stamps), Counted.PIECES

@@ -8,6 +8,8 @@ from itertools import pairwise
 from trtllm_kit.bench.dialects import Part
 from trtllm_kit.bench.record import Failure
 
+_CUT = "\ufffd"
+
 
 @dataclass(slots=True)
 class Heard:
@@ -30,6 +32,8 @@ class Heard:
     why: str = ""
     together: int = 0
     """Pieces that came with an earlier one in a single reading of the network."""
+    may_repeat: bool = True
+    """Whether the interface has servers whose pieces repeat the answer so far."""
 
     def take(self, part: Part, stamp: float) -> None:
         """Take what one event said."""
@@ -58,13 +62,33 @@ class Heard:
             self.fail(Failure.EMPTY, "the answer ended without text", stamp)
 
     @property
+    def adds(self) -> bool:
+        """Whether it shows that a piece is new text; a server of which one answer does repeats itself in none.
+
+        Two pieces show it that begin differently, for the end of a repeated answer may also be cut (stop words).
+        """
+        return not self.may_repeat or any(not _begin_alike(one, other) for one, other in pairwise(self.texts))
+
+    @property
     def text(self) -> str:
-        """The whole answer. Upstream's llmapi model repeats all of it in every piece: then the last one is it."""
+        """The whole answer, as far as it shows by itself whether pieces are new text."""
+        return self.said(adds=self.adds)
+
+    def said(self, *, adds: bool) -> str:
+        """Return the whole answer of a server whose pieces are new text, or may be all of it so far each time.
+
+        Upstream's llmapi model repeats all of it in every piece: then the last one is it.
+        """
         pieces = self.texts
-        if len(pieces) > 1 and len(pieces[0]) < len(pieces[-1]) and _grows(pieces):
+        if not adds and len(pieces) > 1 and len(pieces[0]) < len(pieces[-1]) and _grows(pieces):
             return pieces[-1]
         return "".join(pieces)
 
 
+def _begin_alike(earlier: str, later: str) -> bool:
+    return later.startswith(earlier.rstrip(_CUT)) or earlier.startswith(later.rstrip(_CUT))
+
+
 def _grows(pieces: list[str]) -> bool:
-    return all(later.startswith(earlier) for earlier, later in pairwise(pieces))
+    """Whether each piece begins with the one before; what stands there for a character that came in part may change."""
+    return all(later.startswith(earlier.rstrip(_CUT)) for earlier, later in pairwise(pieces))

@@ -25,11 +25,12 @@ def server_of(
     exact: bool = False,
     metrics_url: str | None = None,
     ca: str | None = None,
+    side: str = "",
 ) -> Server:
     """Return who is asked, and how; asks the server what is not said. Raises ``UsageError`` and ``RequestFailed``.
 
-    ``timeout`` is a time as people write it, ``header`` holds ``NAME:VALUE``, and ``exact`` asks past the ends of
-    answers.
+    ``timeout`` is a time as people write it, ``header`` holds ``NAME:VALUE``, ``exact`` asks past the ends of answers,
+    and ``side`` ends the names of the options about one server of two (``-old``).
     """
     address, silence = replace(address_of(url), ca=ca or ""), seconds_of("--timeout", timeout)
     headers = tuple(header_of(text) for text in header or ())
@@ -39,9 +40,12 @@ def server_of(
     if grpc:
         api = api or ("triton-legacy" if model in ("ensemble", "tensorrt_llm_bls") else "triton")
         if not api.startswith("triton"):
-            raise UsageError(f"--api {api} over grpc://", why="only Triton is asked over gRPC", hint="--api triton")
+            option = f"--api{side}"
+            raise UsageError(
+                f"{option} {api} over grpc://", why="only Triton is asked over gRPC", hint=f"{option} triton"
+            )
     elif api is None or (model is None and not DIALECTS[api].model):
-        found, model = discover(address, model, dict(headers))
+        found, model = discover(address, model, dict(headers), side)
         api = api or found
     named = model or DIALECTS[api].model
     return Server(address, api, named, grpc, silence, exact, metrics_url, headers)

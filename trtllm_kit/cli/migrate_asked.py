@@ -82,7 +82,9 @@ def _server(given: Given, name: str, header: Sequence[str] | None, ca: str | Non
             f"--api-{name} {given.api}", why=f"known are {', '.join(DIALECTS)}", hint=f"--api-{name} triton"
         )
     headers = [*(header or ()), *_bearer(given.bearer, name)]
-    return server_of(given.url, api=given.api, model=given.model, header=headers, timeout=timeout, ca=ca)
+    return server_of(
+        given.url, api=given.api, model=given.model, header=headers, timeout=timeout, ca=ca, side=f"-{name}"
+    )
 
 
 def _bearer(path: str | None, name: str) -> list[str]:

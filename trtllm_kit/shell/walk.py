@@ -107,9 +107,9 @@ class _Walker:
     def _command(self, node: Command, scope: Scope) -> Iterator[Event]:
         yield from node.broken
         if self._left == 0:
-            yield Broken(
-                node.line, "".join(word.written for word in node.words), f"more than {_MOST_COMMANDS} commands"
-            )
+            text = " ".join(word.written for word in node.words)
+            why = f"more than {_MOST_COMMANDS:,} commands run before it: it and all that follows is not read"
+            yield Broken(node.line, text, why)
         self._left -= 1
         if self._left < 0:
             return

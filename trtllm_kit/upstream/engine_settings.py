@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Literal
+from typing import Any, Literal
 
 from trtllm_kit.upstream.facts import Fact, rows
 
@@ -88,6 +88,18 @@ class OldMetric(Fact):
     note: str
 
 
+class RuntimeDefault(Fact):
+    """What the runtime of engines does where no parameter says it, and a profile's own default differs."""
+
+    name: str
+    """The parameter."""
+    key: str
+    """Dotted key of a deploy profile."""
+    value: Any
+    """What the key has to say for the same."""
+    means: str
+
+
 class _Words(Fact):
     words: tuple[str, ...]
     format: str
@@ -145,6 +157,12 @@ def client_tensors() -> tuple[ClientTensor, ...]:
 def old_metrics() -> tuple[OldMetric, ...]:
     """Return the metric families."""
     return rows(_TABLE, "metrics", OldMetric)
+
+
+@cache
+def runtime_defaults() -> tuple[RuntimeDefault, ...]:
+    """Return what a runtime of engines does by itself, where that has to be written for the PyTorch backend."""
+    return rows(_TABLE, "runtime_defaults", RuntimeDefault)
 
 
 @cache

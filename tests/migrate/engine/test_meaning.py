@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from tests.migrate.engine.settings import found_of, only_row
+from trtllm_kit.migrate.engine.chosen import assumed
 from trtllm_kit.migrate.engine.meaning import rows_of
 from trtllm_kit.migrate.found import Reader
+from trtllm_kit.upstream.engine_settings import runtime_defaults
 
 BUILD, ENGINE, CONVERT, QUANTIZE = Reader.BUILD, Reader.ENGINE, Reader.CONVERT, Reader.QUANTIZE
 PARAMETER, FILL, FIELD, ENV = Reader.PARAMETER, Reader.FILL, Reader.FIELD, Reader.ENVIRONMENT
@@ -286,6 +288,7 @@ def test_the_number_of_ranks_alone_says_no_split() -> None:
 
     assert ("approximate", "", None) == (alone.how, alone.key, alone.value)
     assert "parallelism.tensor: 4" in alone.instead
+    assert ("stays auto" in alone.lost, "") == (True, alone.note)
     assert ("dropped", "dropped") == (beside.how, only_row((Reader.LAUNCHER, "world_size", 1)).how)
 
 
@@ -329,6 +332,50 @@ def test_gpus_of_instances_are_copies_and_those_of_one_server_a_variable() -> No
 
     assert ("parallelism.replicas", 2) == (two.key, two.value)
     assert ("environment.CUDA_VISIBLE_DEVICES", "2,3") == (one.key, one.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "beside", "told"),
+    [
+        ("0,1;2,3", (), True),
+        ("0,1", (), True),
+        ("0;1", (), False),
+        ("0,1;2,3", ((CONVERT, "tp_size", 2),), False),
+    ],
+)
+def test_gpus_of_an_instance_alone_say_no_split(text: str, beside: tuple[tuple[Any, ...], ...], told: bool) -> None:
+    """Two GPUs of an instance may be stages: the split stays auto, and the row says so unless a file says it."""
+    row = only_row((PARAMETER, "gpu_device_ids", text, "tensorrt_llm"), *beside)
+    assert (told, told) == ("parallelism.tensor stays auto" in row.lost, "parallelism.tensor: 2" in row.instead)
+
+
+@pytest.mark.parametrize("word", ["bfloat16", "float16", "float32"])
+@pytest.mark.parametrize("reader", [CONVERT, QUANTIZE, Reader.CHECKPOINT])
+def test_a_type_that_was_asked_for_is_written_whichever_it_is(reader: Reader, word: str) -> None:
+    """Nobody knows the checkpoint's own type here, so none of them is taken for it; auto asks for nothing."""
+    row, auto = only_row((reader, "dtype", word)), only_row((reader, "dtype", "auto"))
+    assert ("approximate", "dtype", word) == (row.how, row.llm, row.value)
+    assert ("dropped", None) == (auto.how, auto.value)
+
+
+@pytest.mark.parametrize("name", ["extra_llm_api_options", "config"])
+def test_a_yaml_beside_a_server_names_the_command_that_carries_it_over(name: str) -> None:
+    """With the file as the script calls it and both releases; it is lost until somebody does it."""
+    found = found_of((Reader.SERVE, name, "my extra.yml"), release="1.0.0")
+    (row,) = rows_of(found, "1.2.1")
+    assert ("none", None) == (row.how, row.value)
+    assert row.instead.startswith("trtkit migrate yaml 'my extra.yml' --from 1.0.0 --to 1.2.1;")
+
+
+def test_what_the_runtime_does_by_itself_is_data() -> None:
+    """A repository that is silent on chunked prefill keeps it off, as the table of the runtime has it."""
+    (row,) = runtime_defaults()
+    silent = found_of((PARAMETER, "max_beam_width", 1, "tensorrt_llm"))
+    said = found_of((PARAMETER, "enable_chunked_context", "true", "tensorrt_llm"))
+    none, other = (assumed(one, rows_of(one, "1.2.1")) for one in (silent, said))
+    assert [(row.key, row.value)] == [(one.key, one.value) for one in none]
+    assert () == other
+    assert ("scheduler.chunked_prefill", False) == (row.key, row.value)
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,21 @@ def test_options_of_the_builder(tmp_path: Path, text: str, settings: list[tuple[
     assert () == answer.unread
 
 
+@pytest.mark.parametrize("program", ["trtllm-refit", "hf_lora_convert.py", "nemo_lora_convert.py"])
+def test_a_program_of_the_road_that_nobody_reads_is_told_of(program: str, tmp_path: Path) -> None:
+    """A step that makes adapters or weights anew for engines is not passed in silence."""
+    answer = read(tmp_path, f"python3 /app/examples/{program} -i lora -o out --storage-type float16\n")
+    assert [(1, True)] == [(one.where.line, one.text.startswith(f"/app/examples/{program}")) for one in answer.unread]
+
+
+def test_a_script_that_is_too_long_says_where_its_rest_begins(tmp_path: Path) -> None:
+    """What is behind 5,000 commands is not read, and that is told once, with the first line that is left."""
+    answer = read(tmp_path, "trtllm-build --workers 2\n" + "true\n" * 5_000 + "trtllm-build --workers 3\n")
+    assert [("workers", 2)] == named(answer, Reader.BUILD)
+    assert [(5_001, True)] == [(one.where.line, "all that follows is not read" in one.why) for one in answer.unread]
+    assert () == read(tmp_path, "trtllm-build --workers 2\n" + "true\n" * 4_999).unread
+
+
 @pytest.mark.parametrize(
     ("text", "told", "why"),
     [

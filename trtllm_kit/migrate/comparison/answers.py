@@ -117,8 +117,6 @@ def _one(sent: Sent, asked: Asked) -> Said:
     counted = heard.prompt_tokens or (None if asked.tokenizer is None else asked.tokenizer.count(sent.prompt))
     if heard.failure not in (None, Failure.EMPTY):
         return Said(failure=str(heard.failure), why=heard.why, prompt_tokens=counted)
-    if asked.server.api.startswith("openai"):  # whose pieces never repeat what was said
-        return Said(joined, prompt_tokens=counted)
     return Said(heard.text, None if joined == heard.text else joined, prompt_tokens=counted)
 
 

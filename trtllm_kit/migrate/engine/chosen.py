@@ -9,6 +9,7 @@ from typing import Any
 from trtllm_kit.migrate.engine.row import Row
 from trtllm_kit.migrate.found import Found, Reader
 from trtllm_kit.spec.profile import Load
+from trtllm_kit.upstream.engine_settings import runtime_defaults
 from trtllm_kit.upstream.releases import unknown_release
 from trtllm_kit.upstream.trtllm_build import build_flag
 
@@ -86,9 +87,9 @@ def _assumed(found: Found, keys: dict[str, Row], positions: int | None) -> Itera
             yield Assumed("limits.max_seq_len", known, "no file sets it: the builder takes the model's positions")
     yield from _short_load(keys, positions or _positions(found))
     runtime = any(setting.reader in (Reader.PARAMETER, Reader.FILL) for setting in found.settings)
-    if runtime and "scheduler.chunked_prefill" not in keys:
-        why = "no file sets enable_chunked_context: the C++ backend reads prompts whole"
-        yield Assumed("scheduler.chunked_prefill", False, why)
+    for row in runtime_defaults() if runtime else ():
+        if row.key not in keys:
+            yield Assumed(row.key, row.value, f"no file sets {row.name}: {row.means}")
 
 
 def _short_load(keys: dict[str, Row], positions: int | None) -> Iterator[Assumed]:

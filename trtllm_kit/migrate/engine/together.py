@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -60,15 +61,20 @@ def _adapters(row: Row, around: Around) -> Row:
 def _world_size(row: Row, around: Around) -> Row:
     """Return the row of the number of ranks, which leaves the split open where nothing else says it."""
     size = value_as("whole", row.setting.value)
-    named = any(around.named(name) is not None for name in ("tp_size", "tensor_parallel_size"))
-    if named or size == 1:
+    if _says_split(around) or size == 1:
         return row
-    return replace(
-        row,
-        how="approximate",
-        lost="how the ranks were split, which no file says: parallelism.tensor stays auto, and the plan chooses it",
-        instead=f"parallelism.tensor: {size} where the engine had no stages; or migrate its folder too",
-    )
+    return replace(row, how="approximate", lost=_SPLIT, instead=_split_of(size), note="")
+
+
+_SPLIT = "how the ranks were split, which no file says: parallelism.tensor stays auto, and the plan chooses it"
+
+
+def _says_split(around: Around) -> bool:
+    return any(around.named(name) is not None for name in ("tp_size", "tensor_parallel_size"))
+
+
+def _split_of(ranks: int) -> str:
+    return f"parallelism.tensor: {ranks} where the engine had no stages; or migrate its folder too"
 
 
 def _lookahead(row: Row, around: Around) -> Row:
@@ -111,15 +117,39 @@ def _triton_batch(row: Row, around: Around) -> Row:
     )  # fmt: skip
 
 
-def _device_ids(row: Row, _around: Around) -> Row:
-    """Return the row of sets of GPUs, one for each instance; a single set chooses GPUs for the whole server."""
+def _device_ids(row: Row, around: Around) -> Row:
+    """Return the row of sets of GPUs, one for each instance; a single set chooses GPUs for the whole server.
+
+    A set of several GPUs says how many ranks an instance has, and not how they are split.
+    """
+    row, ranks = _of_sets(row), len(re.findall(r"\d+", str(row.setting.value).partition(";")[0]))
+    if row.value is None or ranks <= 1 or _says_split(around):
+        return row
+    steps = _split_of(ranks) if row.instead == _NOTHING_TO_DO else f"{row.instead}; {_split_of(ranks)}"
+    return replace(row, lost=f"{row.lost}; {_SPLIT}", instead=steps)
+
+
+_NOTHING_TO_DO = "nothing to do"
+
+
+def _of_sets(row: Row) -> Row:
     sets = [one for one in re.split(";", str(row.setting.value)) if one.strip()]
     if len(sets) > 1:
         return replace(row, key="parallelism.replicas", value=len(sets))
     return replace(
         row, key="environment.CUDA_VISIBLE_DEVICES", value=sets[0].replace(" ", "") if sets else None,
-        lost="the parameter: the variable of the process chooses the same GPUs", instead="nothing to do",
+        lost="the parameter: the variable of the process chooses the same GPUs", instead=_NOTHING_TO_DO,
     )  # fmt: skip
+
+
+def _document(row: Row, around: Around) -> Row:
+    """Return the row of a YAML of the LLM API, with the command that says what its keys are called now.
+
+    It is not read in its place: which of it and the options holds, and what a key was called, hangs on the release.
+    """
+    file, now = shlex.quote(str(row.setting.value)), around.found.release or "RELEASE"
+    command = f"trtkit migrate yaml {file} --from {now} --to {around.to}"
+    return replace(row, instead=f"{command}; then llm_api.options in the profile takes its keys")
 
 
 _PARTS: dict[str, Callable[[Row, Around], Row]] = {
@@ -139,4 +169,5 @@ _PARTS: dict[str, Callable[[Row, Around], Row]] = {
     "draft_length": _draft_length,
     "device_ids": _device_ids,
     "triton_batch": _triton_batch,
+    "document": _document,
 }

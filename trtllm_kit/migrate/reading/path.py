@@ -13,6 +13,7 @@ from trtllm_kit.files import UnfitFile, read_file, what_is
 from trtllm_kit.migrate.found import Found, Setting, Unread, Where
 from trtllm_kit.migrate.reading.named import Named
 from trtllm_kit.migrate.reading.options import unread
+from trtllm_kit.migrate.reading.programs import Begun
 from trtllm_kit.migrate.reading.scripts import Said, Shell
 from trtllm_kit.shell.dockerfile import NAMES as DOCKERFILES
 
@@ -50,6 +51,21 @@ def found(path: Path) -> Found:
     if not any(isinstance(one, Setting | Unread) for one in said):
         raise _nothing(path, len(files))
     return _whole(said)
+
+
+def commands(file: Path) -> Iterator[tuple[Setting, ...]]:
+    """Yield the settings of each command in one file by themselves, with what stands between it and the next.
+
+    Raises what ``found`` raises of a file.
+    """
+    settings: list[Setting] = []
+    for one in _read(file, file.name, alone=True):
+        if isinstance(one, Begun):
+            yield tuple(settings)
+            settings = []
+        elif isinstance(one, Setting):
+            settings.append(one)
+    yield tuple(settings)
 
 
 def _whole(said: list[Said]) -> Found:

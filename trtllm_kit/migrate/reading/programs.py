@@ -16,10 +16,11 @@ from trtllm_kit.shell.walk import SHELLS
 from trtllm_kit.shell.within import SAYS, text_for_shell
 from trtllm_kit.upstream.program_options import is_distinct
 
-Said = Setting | Unread | Named
 Words = Sequence[Argument]
 _MODULES = {"tensorrt_llm.commands.build": "trtllm-build", "tensorrt_llm.commands.serve": "trtllm-serve"}
-_OTHERS = frozenset({"trtllm-refit", "trtllm-prune", "trtllm-bench", "hf_ptq.py"})
+_OTHERS = frozenset({
+    "trtllm-refit", "trtllm-prune", "trtllm-bench", "hf_ptq.py", "hf_lora_convert.py", "nemo_lora_convert.py",
+})  # fmt: skip
 """Programs of the same road whose options nobody reads here."""
 _MPI = frozenset({"mpirun", "mpiexec", "mpirun.real"})
 _CONTAINERS = frozenset({"docker", "podman", "nvidia-docker"})
@@ -30,6 +31,16 @@ _HANDS_ON = frozenset({
 """Programs whose own options say nothing of a server or a build."""
 _PLACES = frozenset({"volume", "mount", "workdir", "user"})
 _ALIKE = 0.88
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A program is called here: the options of its reader that follow, up to the next one, are of one command."""
+
+    where: Where
+
+
+Said = Setting | Unread | Named | Begun
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,7 @@ def read_words(words: Words, scope: Scope, file: str, version: str) -> Iterator[
         whole = " ".join(one.text for one in words[at:])
         yield unread(Where(file, words[at].line), whole, f"the options of {name} are read by no part of trtkit")
     else:
+        yield Begun(Where(file, words[at].line))
         yield from program_settings(_MODULES.get(words[at].text, name), rest, file, version)
 
 

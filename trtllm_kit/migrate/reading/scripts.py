@@ -10,13 +10,13 @@ from trtllm_kit.migrate.found import Setting, Unread, Where
 from trtllm_kit.migrate.reading.named import Named
 from trtllm_kit.migrate.reading.options import unread
 from trtllm_kit.migrate.reading.program_settings import environment, is_set_for_the_server
-from trtllm_kit.migrate.reading.programs import Text, is_program, mentions, read_words
+from trtllm_kit.migrate.reading.programs import Begun, Text, is_program, mentions, read_words
 from trtllm_kit.shell.values import Argument, Scope
 from trtllm_kit.shell.walk import Called, Event, Exported, Load, walk
 from trtllm_kit.shell.within import target_of, written_script
 from trtllm_kit.shell.words import Broken, Here
 
-Said = Setting | Unread | Named
+Said = Setting | Unread | Named | Begun
 _MOST_LEVELS = 6
 _DOCUMENT = re.compile(r"\.(ya?ml|json)$")
 _MANIFEST = re.compile(r"^apiVersion:", re.MULTILINE)

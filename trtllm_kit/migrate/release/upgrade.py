@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trtllm_kit.errors import CannotDo, KitError, NothingToMigrate, ProfileError, UsageError
+from trtllm_kit.errors import CannotDo, KitError, ProfileError, UsageError
 from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.light import dataclass
 from trtllm_kit.lint.context import Context
@@ -123,7 +122,8 @@ def _findings(thing: Thing, version: str, ask: Ask, model: Path | None) -> tuple
         return read.kind, (*read.findings, *_of_settings(thing.path, version), *images)
     read = lint(thing.path, Context(version))
     inside = _of_documents(thing.path, version) if thing.what is What.SCRIPT else ()
-    return read.kind, (*read.findings, *inside, *images)
+    filled = _servers(thing.path, version) if thing.what is What.DOCKERFILE else ()
+    return read.kind, (*read.findings, *inside, *filled, *images)
 
 
 def _of_profile(path: Path, version: str, ask: Ask, model: Path | None) -> Iterator[Located]:
@@ -194,34 +194,39 @@ def _of_documents(path: Path, version: str) -> Iterator[Located]:
 
 
 def _of_settings(path: Path, version: str) -> Iterator[Located]:
-    """Yield what the rules about commands say of those in a Dockerfile or manifest."""
+    """Yield what the rules about commands say of each in a manifest, a compose file or the values of a chart."""
     from trtllm_kit.migrate.found import Reader
-    from trtllm_kit.migrate.reading.path import found as settings_of
+    from trtllm_kit.migrate.reading.path import commands
 
-    try:
-        settings = settings_of(path).settings
-    except NothingToMigrate:
-        return
-    commands: dict[str, list[Setting]] = defaultdict(list)
-    for one in settings:
-        if one.reader in (Reader.BUILD, Reader.CONVERT, Reader.QUANTIZE, Reader.SERVE) and one.name != "model":
-            commands[one.reader.value].append(one)
-    for program, given in commands.items():
-        places = {_dashed(one.name): one.where.line for one in given}
-        command = Command(program, {_dashed(one.name): str(one.value) for one in given})
-        for finding in command_line(command, Around(version, quantised=None)):
-            at = next(located((finding,), path.name, places))
-            yield Located(finding, path.name, at.line or given[0].where.line)
-    yield from _servers(settings, path, version)
+    read = (Reader.BUILD, Reader.CONVERT, Reader.QUANTIZE, Reader.SERVE)
+    told: dict[Located, None] = {}
+    for settings in commands(path):
+        given = [one for one in settings if one.reader in read and one.name != "model"]
+        if given:
+            told |= dict.fromkeys(_of_command(given, path.name, version))
+    yield from told
+    yield from _servers(path, version)
 
 
-def _servers(settings: Iterable[Setting], path: Path, version: str) -> Iterator[Located]:
-    """Yield that a launcher of engine servers starts nothing any more."""
+def _of_command(given: list[Setting], file: str, version: str) -> Iterator[Located]:
+    places = {_dashed(one.name): one.where.line for one in given}
+    command = Command(given[0].reader.value, {_dashed(one.name): str(one.value) for one in given})
+    for finding in command_line(command, Around(version, quantised=None)):
+        at = next(located((finding,), file, places))
+        yield Located(finding, file, at.line or given[0].where.line)
+
+
+def _servers(path: Path, version: str) -> Iterator[Located]:
+    """Yield that what a file fills in for engine servers starts nothing any more."""
     from trtllm_kit.migrate.found import Reader
+    from trtllm_kit.migrate.reading.path import commands
 
     gone = failure("engine_flow_gone", version)
+    if gone is None:
+        return
+    settings = (one for settings in commands(path) for one in settings)
     first = next((one for one in settings if one.reader in (Reader.PARAMETER, Reader.FILL)), None)
-    if gone is not None and first is not None:
+    if first is not None:
         message = (
             f"What is filled in here is for the backend that runs engines, which {gone.note} in release {version}."
         )
