@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.lint.test_scripts import commands_in
 from tests.support.specs import hardware, llama_8b, profile
 from trtllm_kit.lint.context import Context
 from trtllm_kit.lint.launched import launched
 from trtllm_kit.lint.run import lint
-from trtllm_kit.lint.shell import started, started_in_image
+from trtllm_kit.lint.shell import Started, started_in_image
 from trtllm_kit.plan.settle import settle
 
 GONE = "--max_output_len is gone since 0.12"
@@ -40,7 +41,7 @@ def said(tmp_path: Path, text: str, name: str = "run.sh", context: Context | Non
 )
 def test_a_word_is_what_the_script_says_or_as_it_is_written(text: str, words: str, unsaid: tuple[str, ...]) -> None:
     """The value where it is known; else the variable, told as one that is not."""
-    last = list(started(text.encode()))[-1]
+    last = commands_in(text)[-1]
     assert words == " ".join(last.words[3:])
     assert {*unsaid} == last.unsaid
 
@@ -107,7 +108,7 @@ def test_only_servers_that_run_together_share_a_prefix(text: str, found: list[tu
 )
 def test_to_speak_of_a_server_is_not_to_start_it(command: str) -> None:
     """Its name as that of a container, a service, a folder."""
-    assert [] == [server for one in started(command.encode()) for server in launched(one)]
+    assert [] == [server for one in commands_in(command) for server in launched(one)]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +126,7 @@ def test_to_speak_of_a_server_is_not_to_start_it(command: str) -> None:
 )
 def test_ranks_are_as_many_as_the_script_says(command: str, ranks: int | None) -> None:
     """None where a variable or the hosts decide."""
-    (server,) = [server for one in started(command.encode()) for server in launched(one)]
+    (server,) = [server for one in commands_in(command) for server in launched(one)]
     assert ranks == server.ranks
 
 
@@ -164,7 +165,7 @@ def test_what_an_unknown_word_may_hold_is_not_missed(options: str, judged: bool,
 def test_a_folder_holds_where_the_script_is_in_it() -> None:
     """Not behind the brackets that changed to it, nor behind branches that differ."""
     text = "(cd a; one)\ntwo\ncd b\nthree\nif true; then cd c; fi\nfour\ncd /d\nfive\n"
-    folders = {one.words[0]: one.folder for one in started(text.encode())}
+    folders = {one.words[0]: one.folder for one in commands_in(text)}
     assert {"one": "a", "two": None, "three": "b", "true": "b", "four": None, "five": "/d"} == folders
 
 
@@ -193,7 +194,7 @@ def test_a_dockerfile_is_linted_as_its_commands(name: str, tmp_path: Path) -> No
 def test_instructions_share_nothing_but_variables() -> None:
     """A folder or a server of one is not there in the next, and an image does not say how many ranks start."""
     text = f"FROM x\nRUN cd a && one\nRUN two\nRUN {SERVER}a &\nCMD {SERVER}a\n"
-    assert [None] * 4 == [one.folder for one in started_in_image(text.encode())]
+    assert [None] * 4 == [one.folder for one in started_in_image(text.encode()) if isinstance(one, Started)]
 
 
 def test_the_steps_of_an_image_are_not_judged_together(tmp_path: Path) -> None:
@@ -207,4 +208,4 @@ def test_the_steps_of_an_image_are_not_judged_together(tmp_path: Path) -> None:
 def test_scripts_within_scripts_end() -> None:
     """Loops that start loops are read up to a number of commands, all of them together."""
     loops = "for i in {1..4000}; do bash -c 'for j in {1..4000}; do a; done'; done"
-    assert 20_000 > len(list(started(loops.encode()))) > 10_000
+    assert 20_000 > len(commands_in(loops)) > 10_000

@@ -16,9 +16,14 @@ CONTEXT = Context("0.19.0")
 SERVER = "tritonserver --model-repository=/models --backend-config=python,shm-region-prefix-name="
 
 
+def commands_in(text: str) -> list[Started]:
+    """Return what a script starts, without what of it was not read."""
+    return [one for one in started(text.encode()) if isinstance(one, Started)]
+
+
 def words_of(text: str) -> list[tuple[int, tuple[str, ...]]]:
     """Return the commands of a script."""
-    return [(one.line, one.words) for one in started(text.encode())]
+    return [(one.line, one.words) for one in commands_in(text)]
 
 
 @pytest.mark.parametrize(
@@ -44,7 +49,7 @@ def test_a_script_is_taken_apart(text: str, commands: list[tuple[int, tuple[str,
 def test_what_is_set_and_changed_to_holds_for_what_follows() -> None:
     """Variables, folders, and whether the script goes on."""
     text = "export A=1\nB=2\ncd x && run &\ncd y\nC=3 run\ncd $HERE\nrun\n"
-    found = [(one.folder, dict(one.variables), one.background) for one in started(text.encode())]
+    found = [(one.folder, dict(one.variables), one.background) for one in commands_in(text)]
     assert [
         ("x", {"A": "1", "B": "2"}, True),
         ("x/y", {"A": "1", "B": "2", "C": "3"}, False),
@@ -71,7 +76,7 @@ def test_what_is_set_and_changed_to_holds_for_what_follows() -> None:
 )
 def test_how_a_server_is_started_is_read(command: str, ranks: int, hosts: bool, shm: int | None, triton: bool) -> None:
     """Ranks, hosts and shared memory, from the words of launchers and containers."""
-    (one,) = started(command.encode())
+    (one,) = commands_in(command)
     (server,) = launched(one)
     assert (ranks, hosts, shm, triton) == (server.ranks, server.names_hosts, server.shm_bytes, server.triton)
 
@@ -202,3 +207,26 @@ def test_a_broken_manifest_is_told_by_its_line_in_the_file(tmp_path: Path) -> No
     with pytest.raises(Exception, match="line 6") as refused:
         lint(path, CONTEXT)
     assert "KIT-LINT-001" == getattr(refused.value, "code", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "why"),
+    [
+        ("next\nit's never closed\n", 2, "does not end"),
+        ("cat <<EOF\ntext\n", 2, "does not end"),
+        ("run\n" * 5001, 5001, "more than 5,000 commands"),
+        ('bash -c "it\'s"\n', 1, "does not end"),
+    ],
+)
+def test_what_was_not_read_is_said(text: str, line: int, why: str, tmp_path: Path) -> None:
+    """A part that no rule looked at is no part that is well."""
+    (tmp_path / "run.sh").write_text(text)
+    found = [one for one in lint(tmp_path / "run.sh", Context()).findings if one.finding.rule == "PF52"]
+    assert [(line, True)] == [(one.line, why in one.finding.compared) for one in found]
+
+
+def test_a_line_of_a_dockerfile_that_is_no_instruction_is_said(tmp_path: Path) -> None:
+    """It builds nothing, and whoever wrote it meant something."""
+    (tmp_path / "Dockerfile").write_text("FROM ubuntu\nRUNN trtllm-build --max_output_len 9\n")
+    found = lint(tmp_path / "Dockerfile", Context()).findings
+    assert [("PF52", 2)] == [(one.finding.rule, one.line) for one in found]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trtllm_kit.findings import Finding
+from trtllm_kit.findings import Finding, Severity
 from trtllm_kit.lint.context import Context
 from trtllm_kit.lint.kinds import Kind
 from trtllm_kit.lint.launched import Launched, launched
@@ -17,9 +17,11 @@ from trtllm_kit.lint.shell import STOPS, Started, started, started_in_image
 from trtllm_kit.plan.given.commands import Around, Command, command_line, exporter, parse_command, plugin_command
 from trtllm_kit.plan.given.engines import plugin_types
 from trtllm_kit.plan.given.facts import LaunchFacts
+from trtllm_kit.plan.given.finding import found
 from trtllm_kit.plan.given.launches import launch
 from trtllm_kit.plan.plan import Plan
 from trtllm_kit.plan.room import calibration_bytes, rank_bytes
+from trtllm_kit.shell.words import Broken
 from trtllm_kit.spec.model import Experts
 from trtllm_kit.upstream.serve_options import COMMANDS, SERVE
 
@@ -28,6 +30,8 @@ _PROGRAMS = (_BUILD, "convert_checkpoint.py", "quantize.py", SERVE)
 _MODELOPT = re.compile(r"nvidia-modelopt(?:\[[\w,-]+\])?==([\w.]+)")
 _ASKS = (("command", "-v"), ("command", "-V"))
 """How a script asks whether a program is there."""
+_MOST_TEXT = 80
+"""Letters shown of what was not read."""
 _MOST_SERVERS = 100
 """Servers beside which another one is looked at."""
 _ENGINES = ("trtllm-build", "mock")
@@ -38,17 +42,31 @@ def lint_script(path: Path, kind: str, context: Context) -> Read:
     """Lint one script or Dockerfile; raises ``NotLinted`` and ``StorageError``."""
     release, said_by = context.settle(None)
     image = kind == Kind.DOCKERFILE
-    commands = tuple((started_in_image if image else started)(read_bytes(path)))
+    read = tuple((started_in_image if image else started)(read_bytes(path)))
+    commands = tuple(one for one in read if isinstance(one, Started))
     servers = tuple(server for one in commands for server in launched(one))
     if image:  # which says nothing of how many containers there are
         servers = tuple(replace(one, ranks=None) for one in servers)
-    found = [
+    said = [
+        *(Located(not_read(one), path.name, one.line) for one in read if isinstance(one, Broken)),
         *_commands(commands, path.name, release, context),
         *_servers(servers, path, release, context),
         *_together(commands, path.name, release),
     ]
     facts = {"commands": len(commands), "servers": len(servers)}
-    return Read(kind, release, said_by, facts, in_order(dict.fromkeys(found)))
+    return Read(kind, release, said_by, facts, in_order(dict.fromkeys(said)))
+
+
+def not_read(broken: Broken) -> Finding:
+    """Return the finding about a part of a script that was not read: nobody knows what is wrong there."""
+    text = broken.text if len(broken.text) <= _MOST_TEXT else f"{broken.text[: _MOST_TEXT - 1]}…"
+    return found(
+        "PF52",
+        Severity.WARNING,
+        f"a part of the script was not read: {text}" if text else "a part of the script was not read",
+        broken.why,
+        "mend it, or look at it yourself",
+    )
 
 
 def _commands(commands: tuple[Started, ...], file: str, release: str, context: Context) -> Iterator[Located]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
-from trtllm_kit.shell.dockerfile import Script, Words, steps
+from trtllm_kit.shell.dockerfile import NoInstruction, Script, Words, steps
 from trtllm_kit.shell.values import FOLDER, Argument, Scope, Value
 from trtllm_kit.shell.walk import Called, walk
 from trtllm_kit.shell.within import SAYS, text_for_shell, written_scripts
+from trtllm_kit.shell.words import Broken
 
 STOPS = frozenset({"kill", "pkill", "pgrep", "killall", "wait"})
 """Programs behind which what ran in the background may run no more."""
@@ -44,10 +45,10 @@ class Started:
     """The branches it stands in, each with the number of its arm."""
 
 
-def started(raw: bytes) -> Iterator[Started]:
+def started(raw: bytes) -> Iterator[Started | Broken]:
     """Yield every command of a script in its order, over both sides of every branch and every turn of a loop.
 
-    What cannot be taken apart is passed over.
+    Between them stands what was not read: what cannot be taken apart, and what comes after too many commands.
     """
     yield from _started(raw.decode("utf-8", errors="replace"), Scope(), 1, _Bounds())
 
@@ -60,24 +61,30 @@ class _Bounds:
     level: int = 0
 
 
-def _started(text: str, scope: Scope, line: int, bounds: _Bounds) -> Iterator[Started]:
+def _started(text: str, scope: Scope, line: int, bounds: _Bounds) -> Iterator[Started | Broken]:
     if bounds.level > _MOST_LEVELS:
+        yield Broken(line, text.partition("\n")[0], f"a script within {_MOST_LEVELS} others")
         return
     inner = _Bounds(bounds.left, bounds.level + 1)
     for event in walk(text, scope, line):
+        if isinstance(event, Broken):
+            yield event
         if not isinstance(event, Called):
             continue
         if next(bounds.left, None) is None:
+            yield Broken(
+                event.line, "", f"more than {_MOST_COMMANDS:,} commands run before it: what follows is not read"
+            )
             return
         for within in written_scripts(event):
             by_itself = (0, -within.line)  # nobody knows who runs it, and where
             for one in _started(within.text, within.scope, within.line, inner):
-                yield replace(one, arms=(by_itself, *one.arms))
+                yield one if isinstance(one, Broken) else replace(one, arms=(by_itself, *one.arms))
         if event.arguments:
             yield from _of_event(event, inner)
 
 
-def _of_event(event: Called, inner: _Bounds) -> Iterator[Started]:
+def _of_event(event: Called, inner: _Bounds) -> Iterator[Started | Broken]:
     """Yield a command, or those of the text that it hands to a shell, each behind what starts the shell."""
     words = event.arguments
     if PurePosixPath(words[0].text).name in _PASSED:
@@ -94,6 +101,9 @@ def _of_event(event: Called, inner: _Bounds) -> Iterator[Started]:
         scope = Scope()
     outside = _plain(event, before)
     for one in _started(words[at].text, scope, words[at].line, inner):
+        if isinstance(one, Broken):
+            yield one
+            continue
         yield replace(
             one,
             words=(*outside.words, *one.words, *_parts_behind(words[at + 1 :])),
@@ -125,8 +135,8 @@ def _plain(event: Called, words: tuple[Argument, ...]) -> Started:
     )
 
 
-def started_in_image(raw: bytes) -> Iterator[Started]:
-    """Yield every command of a Dockerfile, those that build it and those that its containers start.
+def started_in_image(raw: bytes) -> Iterator[Started | Broken]:
+    """Yield every command of a Dockerfile, those that build it and those that its containers start, like ``started``.
 
     Each instruction runs by itself, in a folder of the image.
     """
@@ -136,7 +146,9 @@ def started_in_image(raw: bytes) -> Iterator[Started]:
             found = _started(step.text, step.scope, step.line, bounds)
         elif isinstance(step, Words) and step.words:
             found = _of_event(Called(step.words, step.words[0].line, step.scope), bounds)
+        elif isinstance(step, NoInstruction):
+            found = iter((Broken(step.line, step.text, "no instruction of a Dockerfile"),))
         else:
             continue
         for one in found:
-            yield replace(one, folder=None, arms=((0, -one.line), *one.arms))
+            yield one if isinstance(one, Broken) else replace(one, folder=None, arms=((0, -one.line), *one.arms))

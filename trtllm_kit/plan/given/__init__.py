@@ -17,5 +17,6 @@ TITLES = {
     "PF49": "Images and packages of another release",
     "PF50": "Metrics that no server shows",
     "PF51": "Settings that come to mean something else",
+    "PF52": "Parts of a script that were not read",
 }
 """Rules of these ids look at given things alone; others share the id of a rule of plans."""
