@@ -3,11 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from trtllm_kit.cli.bench_options import CaOption, HeaderOption, OutOption, TimeoutOption
+from trtllm_kit.cli.compare_options import (
+    AllowDifferentOption,
+    AllowOption,
+    ApiNewOption,
+    ApiOldOption,
+    BearerNewOption,
+    BearerOldOption,
+    LongestOption,
+    MaxTokensOption,
+    ModelNewOption,
+    ModelOldOption,
+    NewArgument,
+    OldArgument,
+    PromptsOption,
+    SlowerOption,
+    TokenizerNewOption,
+    TokenizerOption,
+    UsersOption,
+    WholeOption,
+)
 from trtllm_kit.cli.load_options import SeedOption
 from trtllm_kit.cli.session import Session, heading, table
 
@@ -21,62 +41,28 @@ _SHOWN = 5
 
 def compare(
     context: typer.Context,
-    old_url: Annotated[str, typer.Argument(metavar="OLD_URL", help="The deployment that is to be replaced.")],
-    new_url: Annotated[str, typer.Argument(metavar="NEW_URL", help="The deployment that is to replace it.")],
+    old_url: OldArgument,
+    new_url: NewArgument,
     *,
-    prompts: Annotated[
-        str,
-        typer.Option("--prompts", metavar="FILE|COUNT", help="A prompt a line, or .jsonl; or how many to make."),
-    ] = "50",
-    max_tokens: Annotated[
-        int, typer.Option("--max-tokens", metavar="COUNT", min=1, max=1 << 20, help="Longest answer.")
-    ] = 64,
-    isl: Annotated[
-        int, typer.Option("--isl", metavar="WORDS", min=1, max=1 << 20, help="Longest prompt that is made.")
-    ] = 64,
-    concurrency: Annotated[
-        int, typer.Option("--concurrency", metavar="COUNT", min=1, max=4096, help="Requests under way at once.")
-    ] = 1,
-    api_old: Annotated[str | None, typer.Option("--api-old", metavar="NAME", help="As --api of trtkit bench.")] = None,
-    api_new: Annotated[str | None, typer.Option("--api-new", metavar="NAME", help="The same of the new one.")] = None,
-    model_old: Annotated[
-        str | None, typer.Option("--model-old", metavar="NAME", help="What it calls the model.")
-    ] = None,
-    model_new: Annotated[
-        str | None, typer.Option("--model-new", metavar="NAME", help="The same of the new one.")
-    ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option("--tokenizer", metavar="FOLDER", help="Of the model: counts tokens, finds the first other one."),
-    ] = None,
-    tokenizer_new: Annotated[
-        Path | None, typer.Option("--tokenizer-new", metavar="FOLDER", help="Of the new one.", show_default="the same")
-    ] = None,
+    prompts: PromptsOption = "50",
+    max_tokens: MaxTokensOption = 64,
+    isl: LongestOption = 64,
+    concurrency: UsersOption = 1,
+    api_old: ApiOldOption = None,
+    api_new: ApiNewOption = None,
+    model_old: ModelOldOption = None,
+    model_new: ModelNewOption = None,
+    tokenizer: TokenizerOption = None,
+    tokenizer_new: TokenizerNewOption = None,
     header: HeaderOption = None,
-    bearer_old: Annotated[
-        str | None, typer.Option("--bearer-old", metavar="FILE", help="File with the bearer token of the old one.")
-    ] = None,
-    bearer_new: Annotated[
-        str | None, typer.Option("--bearer-new", metavar="FILE", help="File with the bearer token of the new one.")
-    ] = None,
+    bearer_old: BearerOldOption = None,
+    bearer_new: BearerNewOption = None,
     ca: CaOption = None,
     timeout: TimeoutOption = "60s",
-    whole: Annotated[bool, typer.Option("--whole", help="Ask for whole answers only.")] = False,
-    allow: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow",
-            metavar="KIND",
-            help="Let a known difference pass: special-token, echo, cut-character, leading-blank or trailing-blank.",
-        ),
-    ] = None,
-    allow_different: Annotated[
-        int, typer.Option("--allow-different", metavar="COUNT", min=0, help="Answers that may differ.")
-    ] = 0,
-    slower_by: Annotated[
-        str | None,
-        typer.Option("--slower-by", metavar="SHARE", help="How much slower it may be, e.g. 10%.", show_default="any"),
-    ] = None,
+    whole: WholeOption = False,
+    allow: AllowOption = None,
+    allow_different: AllowDifferentOption = 0,
+    slower_by: SlowerOption = None,
     seed: SeedOption = 0,
     out: OutOption = None,
 ) -> int:
