@@ -10,7 +10,7 @@ from trtllm_kit.migrate.engine.row import Row
 from trtllm_kit.migrate.found import Found, Reader
 from trtllm_kit.spec.profile import Load
 from trtllm_kit.upstream.engine_settings import runtime_defaults
-from trtllm_kit.upstream.releases import unknown_release
+from trtllm_kit.upstream.releases import known_releases, release, unknown_release
 from trtllm_kit.upstream.trtllm_build import build_flag
 
 ORDER = (
@@ -19,7 +19,6 @@ ORDER = (
 )  # fmt: skip
 """Whose word holds: the runtime's before what the engine was built with, what was built before what was asked."""
 _MAIN_MODEL = "tensorrt_llm"
-_NEWEST_BUILDER = "1.2.1"
 _SHORTEST = 2
 """Tokens of a prompt and an answer of one each."""
 _BUILDER_DEFAULTS = ("max_batch_size", "max_num_tokens")
@@ -108,10 +107,10 @@ def _short_load(keys: dict[str, Row], positions: int | None) -> Iterator[Assumed
 def _of_builder(found: Found, keys: dict[str, Row]) -> Iterator[Assumed]:
     """Yield the limits of an engine that no option sets; none of an option whose value could not be read."""
     release = found.release
-    version = release if release and not unknown_release(release) else _NEWEST_BUILDER
+    version = release if release and not unknown_release(release) else _newest_builder()
     named = f"of release {version}" if release else f"of release {version}, for no file names the release"
     for name in _BUILDER_DEFAULTS:
-        flag = build_flag(version, f"--{name}") or build_flag(_NEWEST_BUILDER, f"--{name}")
+        flag = build_flag(version, f"--{name}") or build_flag(_newest_builder(), f"--{name}")
         told = any(f"--{name}" in one.text or f"--{name} is near" in one.why for one in found.unread)
         if f"limits.{name}" not in keys and not told and flag is not None and flag.default is not None:
             yield Assumed(f"limits.{name}", flag.default, f"no file sets --{name}: the builder's own default {named}")
@@ -120,3 +119,8 @@ def _of_builder(found: Found, keys: dict[str, Row]) -> Iterator[Assumed]:
 def _positions(found: Found) -> int | None:
     said = (one.value for one in found.settings if one.name.rpartition(".")[2] == "max_position_embeddings")
     return next((value for value in said if isinstance(value, int) and value > 0), None)
+
+
+def _newest_builder() -> str:
+    """Return the last finished release that has a builder: it stands for one that no file names."""
+    return [name for name in known_releases() if "trtllm-build" in release(name).toolchains and "rc" not in name][-1]
