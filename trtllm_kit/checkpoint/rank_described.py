@@ -15,23 +15,19 @@ from trtllm_kit.errors import ModelConfigError, UnknownArchitecture
 from trtllm_kit.plan.parallelism import Split
 from trtllm_kit.spec.hf_keys import Keys
 from trtllm_kit.spec.model import ModelSpec
-from trtllm_kit.upstream.trtllm_checkpoint import architecture_of, architectures, neutral_values, normalises
+from trtllm_kit.upstream.trtllm_checkpoint import (
+    architecture_of,
+    architectures,
+    described_model,
+    neutral_values,
+    normalises,
+)
 
 _ROPE = "rope_gpt_neox"
 _ACTIVATIONS = ("silu", "swish", "swiglu")
 _DTYPES = ("bfloat16", "float16", "float32")
 _KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
 _MOST_RANKS = 1024
-_EXPERTS = ("MixtralForCausalLM", "Qwen3MoeForCausalLM")
-_TYPES = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "MixtralForCausalLM": "mixtral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "Qwen3MoeForCausalLM": "qwen3_moe",
-}
-"""``model_type`` of Hugging Face by architecture."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,7 @@ def _model(keys: Keys, architecture: str) -> dict[str, Any]:
         keys.note("rotary_embedding_dim", f"{head_dim}, all of a head")
     return {
         "architectures": [architecture],
-        "model_type": _TYPES[architecture],
+        "model_type": described_model(architecture).hf_type,
         "torch_dtype": keys.word("dtype", _DTYPES),
         "hidden_size": hidden,
         "intermediate_size": keys.integer("intermediate_size", default=4 * hidden),
@@ -165,12 +161,12 @@ def _of_family(keys: Keys, architecture: str) -> dict[str, Any]:
         keys.note("mlp_bias", f"false, as {architecture} has no such biases")
     if architecture.startswith("Qwen3"):
         found: dict[str, Any] = {"attention_bias": bias, "use_sliding_window": False}
-        return found | (_experts(keys, architecture) if architecture in _EXPERTS else {})
+        return found | (_experts(keys, architecture) if described_model(architecture).experts else {})
     if bias != (architecture == "Qwen2ForCausalLM"):
         keys.note("attn_bias", "true of Qwen2, false of Mistral and Mixtral")
     if architecture == "Qwen2ForCausalLM":
         return {"use_sliding_window": False}
-    return {"sliding_window": None} | (_experts(keys, architecture) if architecture in _EXPERTS else {})
+    return {"sliding_window": None} | (_experts(keys, architecture) if described_model(architecture).experts else {})
 
 
 def _experts(keys: Keys, architecture: str) -> dict[str, Any]:

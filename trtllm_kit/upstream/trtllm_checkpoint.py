@@ -19,6 +19,10 @@ class RankModel(Fact):
     """What upstream's Qwen classes go by; None for those that its Llama classes read."""
     modelopt: str
     """The ``decoder_type`` of ModelOpt's exporter."""
+    hf_type: str
+    """``model_type`` of the same model's ``config.json`` at Hugging Face."""
+    experts: bool = False
+    """Whether its feed-forward blocks have routed experts."""
 
 
 class RankFormat(Fact):
@@ -145,6 +149,11 @@ def rope_kinds(version: str) -> tuple[str, ...]:
 def architectures() -> tuple[str, ...]:
     """Return the architectures whose ranks the kit knows, of any release."""
     return tuple(dict.fromkeys(row.architecture for row in rows(_TABLE, "models", RankModel)))
+
+
+def described_model(architecture: str) -> RankModel:
+    """Return what holds of one of ``architectures`` in every release; raises ``StopIteration`` for another one."""
+    return next(row for row in rows(_TABLE, "models", RankModel) if row.architecture == architecture)
 
 
 def architecture_of(word: str, qwen_type: str | None) -> str | None:
